@@ -1,0 +1,312 @@
+"""Every setting of every command, as plain dataclasses with defaults and range checks.
+
+Hydra composes the YAML files of ``conf/`` over these schemas; ``cli.py`` turns the result into these
+dataclasses once, and nothing below the command line sees anything else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+BLOCK_NORMS = ("L1", "L1-sqrt", "L2", "L2-Hys")  # strings, not an Enum: "L2-Hys" is no Python name
+MISSING = "???"  # OmegaConf's mark for "must be given"
+
+
+def _check(ok: bool, setting: str, found: object, expected: str) -> None:
+    if not ok:
+        raise ValueError(f"{setting} must be {expected}, not {found!r}")
+
+
+class BackendName(Enum):
+    """The folder under ``pipeline/backends`` that does the numerical work."""
+
+    reference = "reference"
+    cpu = "cpu"
+
+
+class DataName(Enum):
+    """Where images come from; ``auto`` looks at ``data.path``."""
+
+    auto = "auto"
+    digits = "digits"
+    folder = "folder"
+    packed = "packed"
+    synthetic = "synthetic"
+
+
+class Fit(Enum):
+    """How a picture of another size is brought to ``image.height`` x ``image.width``."""
+
+    stretch = "stretch"
+    pad = "pad"
+
+
+class PreprocessName(Enum):
+    """The preprocessing step: a scikit-image function of the same meaning."""
+
+    none = "none"
+    stretch = "stretch"
+    gaussian = "gaussian"
+    equalize = "equalize"
+    clahe = "clahe"
+
+
+class Learner(Enum):
+    """The weighted-least-squares learner fitted in each boosting round."""
+
+    full = "full"
+    ridge = "ridge"
+    componentwise = "componentwise"
+    subspace = "subspace"
+    random_features = "random_features"
+
+
+class FloatType(Enum):
+    """Precision of features and of the boosting sums."""
+
+    float32 = "float32"
+    float64 = "float64"
+
+
+class Clip(Enum):
+    """What happens to the weight where the working response is clipped."""
+
+    gradient = "gradient"
+    paper = "paper"
+
+
+@dataclass
+class Backend:
+    """Group ``backend``."""
+
+    name: BackendName = BackendName.cpu
+    threads: int = 0  # 0: every core this process may use
+
+    def __post_init__(self) -> None:
+        _check(self.threads >= 0, "backend.threads", self.threads, "0 (every core) or a number of threads")
+
+
+@dataclass
+class Image:
+    """Group ``image``: the uniform size every picture is brought to."""
+
+    height: int = 50
+    width: int = 100
+    fit: Fit = Fit.stretch
+
+    def __post_init__(self) -> None:
+        _check(1 <= self.height <= 16384, "image.height", self.height, "1 to 16384 rows")
+        _check(1 <= self.width <= 16384, "image.width", self.width, "1 to 16384 columns")
+
+
+@dataclass
+class Data:
+    """Group ``data``: where the images come from."""
+
+    name: DataName = DataName.digits
+    path: str | None = None
+    max_rejected: float = 0.1  # share of files that may be unreadable before the run stops
+    max_pixels: int = 100_000_000  # a header that announces more is refused before decoding
+    workers: int = 0  # decoding workers; 0: one per core
+    n: int = 10_000  # synthetic only
+    classes: int = 10  # synthetic only
+    difficulty: float = 0.5  # synthetic only: 0 easy, 1 hard
+    seed: int = 0  # synthetic only
+
+    def __post_init__(self) -> None:
+        _check(0.0 <= self.max_rejected <= 1.0, "data.max_rejected", self.max_rejected, "a share from 0 to 1")
+        _check(self.max_pixels >= 1, "data.max_pixels", self.max_pixels, "at least 1")
+        _check(self.workers >= 0, "data.workers", self.workers, "0 (one per core) or a number of workers")
+        _check(self.n >= 1, "data.n", self.n, "at least 1")
+        _check(self.classes >= 2, "data.classes", self.classes, "at least 2")
+        _check(0.0 <= self.difficulty <= 1.0, "data.difficulty", self.difficulty, "from 0 to 1")
+
+
+@dataclass
+class Split:
+    """Group ``split``: which images are held out."""
+
+    test: float = 0.2  # share of the images held out for the final figures
+    validation: float = 0.1  # share of the remaining images watched during boosting when early_stopping is on
+    seed: int = 0
+    group_by: str | None = None  # regular expression on the path; equal matches stay on one side
+    folds: int = 0  # evaluate only: 0 scores a saved model, k >= 2 cross-validates
+
+    def __post_init__(self) -> None:
+        _check(0.0 < self.test < 1.0, "split.test", self.test, "a share between 0 and 1")
+        _check(0.0 < self.validation < 1.0, "split.validation", self.validation, "a share between 0 and 1")
+        _check(self.folds == 0 or self.folds >= 2, "split.folds", self.folds, "0 (off) or at least 2")
+        _check(self.seed >= 0, "split.seed", self.seed, "0 or more")
+
+
+@dataclass
+class Preprocess:
+    """Group ``preprocess``: one scikit-image function on the uniform batch, or none."""
+
+    name: PreprocessName = PreprocessName.none
+    percentiles: list[float] = field(default_factory=lambda: [2.0, 98.0])  # stretch
+    sigma: float = 1.0  # gaussian
+    nbins: int = 256  # equalize, clahe
+    clip_limit: float = 0.01  # clahe
+    kernel_size: int | None = None  # clahe; None: 1/8 of height and width, as scikit-image
+
+    def __post_init__(self) -> None:
+        ok = len(self.percentiles) == 2 and 0.0 <= self.percentiles[0] < self.percentiles[1] <= 100.0
+        _check(ok, "preprocess.percentiles", self.percentiles, "two rising numbers from 0 to 100")
+        _check(self.sigma >= 0.0, "preprocess.sigma", self.sigma, "0 or more pixels")
+        _check(self.nbins >= 2, "preprocess.nbins", self.nbins, "at least 2")
+        _check(0.0 <= self.clip_limit <= 1.0, "preprocess.clip_limit", self.clip_limit, "from 0 to 1")
+        _check(
+            self.kernel_size is None or self.kernel_size >= 1,
+            "preprocess.kernel_size",
+            self.kernel_size,
+            "at least 1 pixel, or null",
+        )
+
+
+@dataclass
+class Hog:
+    """Group ``hog``: scikit-image's parameters of the descriptor."""
+
+    orientations: int = 9
+    pixels_per_cell: list[int] = field(default_factory=lambda: [8, 8])
+    cells_per_block: list[int] = field(default_factory=lambda: [3, 3])
+    block_norm: str = "L2-Hys"
+    transform_sqrt: bool = False
+    dtype: FloatType = FloatType.float32
+
+    def __post_init__(self) -> None:
+        _check(self.orientations >= 1, "hog.orientations", self.orientations, "at least 1")
+        _check(
+            self.block_norm in BLOCK_NORMS,
+            "hog.block_norm",
+            self.block_norm,
+            "one of " + ", ".join(BLOCK_NORMS),
+        )
+        for key in ("pixels_per_cell", "cells_per_block"):
+            pair = getattr(self, key)
+            _check(
+                len(pair) == 2 and min(pair) >= 1,
+                f"hog.{key}",
+                pair,
+                "two numbers of at least 1: [rows, cols]",
+            )
+
+
+@dataclass
+class Classifier:
+    """Group ``classifier``: the parameters of ``LogitBoostClassifier``."""
+
+    learner: Learner = Learner.subspace
+    n_rounds: int = 100
+    learning_rate: float = 0.3
+    z_max: float = 3.0
+    clip: Clip = Clip.gradient
+    l2: float = 1.0
+    subspace_size: int = 128
+    n_components: int = 256
+    gamma: list[float] = field(default_factory=lambda: [0.3, 1.0])
+    trim: float = 0.0
+    early_stopping: bool = False
+    patience: int = 10
+    class_weight: str | None = None
+    dtype: FloatType = FloatType.float32
+    random_state: int = 0
+
+    def __post_init__(self) -> None:
+        _check(self.n_rounds >= 1, "classifier.n_rounds", self.n_rounds, "at least 1")
+        _check(
+            0.0 < self.learning_rate <= 1.0,
+            "classifier.learning_rate",
+            self.learning_rate,
+            "above 0 and at most 1",
+        )
+        _check(self.z_max > 0.0, "classifier.z_max", self.z_max, "above 0")
+        _check(self.l2 >= 0.0, "classifier.l2", self.l2, "0 or more")
+        _check(self.subspace_size >= 1, "classifier.subspace_size", self.subspace_size, "at least 1")
+        _check(self.n_components >= 1, "classifier.n_components", self.n_components, "at least 1")
+        ok = len(self.gamma) == 2 and 0.0 < self.gamma[0] <= self.gamma[1]
+        _check(ok, "classifier.gamma", self.gamma, "two numbers above 0: [smallest, largest] width")
+        _check(0.0 <= self.trim < 1.0, "classifier.trim", self.trim, "from 0 to below 1")
+        _check(self.patience >= 1, "classifier.patience", self.patience, "at least 1")
+        _check(
+            self.class_weight in (None, "balanced"),
+            "classifier.class_weight",
+            self.class_weight,
+            "null or balanced",
+        )
+        _check(self.random_state >= 0, "classifier.random_state", self.random_state, "0 or more")
+
+
+@dataclass
+class Train:
+    """``python -m pipeline train``."""
+
+    backend: Backend = field(default_factory=Backend)
+    data: Data = field(default_factory=Data)
+    image: Image = field(default_factory=Image)
+    preprocess: Preprocess = field(default_factory=Preprocess)
+    hog: Hog = field(default_factory=Hog)
+    classifier: Classifier = field(default_factory=Classifier)
+    split: Split = field(default_factory=Split)
+    run_dir: str = MISSING  # filled in by Hydra
+    plots: bool = True
+
+
+@dataclass
+class Predict:
+    """``python -m pipeline predict``; image size, HoG and preprocessing come from the model."""
+
+    model: str = MISSING
+    out: str | None = None  # CSV; null: predictions.csv in the run folder
+    chunk: int = 1024  # images in memory at a time
+    backend: Backend = field(default_factory=Backend)
+    data: Data = field(default_factory=lambda: Data(name=DataName.auto))
+    run_dir: str = MISSING
+
+    def __post_init__(self) -> None:
+        _check(self.chunk >= 1, "chunk", self.chunk, "at least 1")
+
+
+@dataclass
+class Evaluate(Train):
+    """``python -m pipeline evaluate``; with ``split.folds`` a cross-validation of these settings."""
+
+    model: str | None = None
+
+
+@dataclass
+class Pack:
+    """``python -m pipeline pack``."""
+
+    out: str = MISSING
+    data: Data = field(default_factory=lambda: Data(name=DataName.folder))
+    image: Image = field(default_factory=Image)
+    run_dir: str = MISSING
+
+
+@dataclass
+class Doctor:
+    """``python -m pipeline doctor``."""
+
+    backend: Backend = field(default_factory=Backend)
+    run_dir: str = MISSING
+
+
+SCHEMAS: dict[str, type] = {
+    "train": Train,
+    "predict": Predict,
+    "evaluate": Evaluate,
+    "pack": Pack,
+    "doctor": Doctor,
+}
+
+
+def register() -> None:
+    """Tell Hydra the schemas, under the names that ``conf/COMMAND.yaml`` lists in its defaults."""
+    from hydra.core.config_store import ConfigStore
+
+    store = ConfigStore.instance()
+    for name, schema in SCHEMAS.items():
+        store.store(name=f"{name}_schema", node=schema)

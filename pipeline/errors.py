@@ -1,0 +1,29 @@
+"""Errors that a user can mend: each is told in one line, with exit status 2 and no traceback."""
+
+
+class PipelineError(Exception):
+    """A fault in what the program was given, not in the program.
+
+    The message names the file or setting, what was found, what was expected and what to do. It is one line:
+    the command line prints it as it stands.
+    """
+
+
+class ConfigError(PipelineError):
+    """A setting that is unknown, out of range or contradicts another."""
+
+
+class DataError(PipelineError):
+    """Images, labels or a data set that cannot be used as asked."""
+
+
+class ModelError(PipelineError):
+    """A model file that cannot be read, or that does not fit the images it is given."""
+
+
+class BackendError(PipelineError):
+    """A backend that this machine cannot run."""
+
+
+class OutputError(PipelineError):
+    """A file or folder that cannot be written."""
