@@ -1,0 +1,215 @@
+"""Weighted least squares by BLAS: Gram matrices in blocks of rows, float64 factorisations.
+
+No function makes an array of the size of X: rows are centred and scaled into one small buffer, and BLAS adds
+each buffer's contribution to the Gram matrix (syrk) or to the sums (gemm).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import blas
+
+from pipeline.backends import philox
+from pipeline.backends.cpu import wls_kernels as kernels
+from pipeline.backends.protocol import ComponentwiseSums, WlsFit
+from pipeline.backends.solve import Factor, factorise, refine
+
+# Elements in the row buffer. Large enough that syrk runs at full speed (p = 3240: 1294 rows), small beside X.
+BUFFER = 1 << 22
+SUMS_BUFFER = 1 << 19  # componentwise: two buffers that stay in the second-level cache
+
+
+def column_moments(X: np.ndarray, sample_weight: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return weighted mean and population variance (float64, (p,)) of each column of X (n, p).
+
+    A column that holds one value gets exactly that value as its mean and exactly 0 as its variance, so that it
+    vanishes when it is centred.
+    """
+    n = X.shape[0]
+    s = np.ones(n) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    total = s.sum()
+    step = max(1, BUFFER // max(X.shape[1], 1))
+    first = X[0].astype(np.float64)
+    mean = np.zeros(X.shape[1])
+    for a in range(0, n, step):
+        mean += s[a : a + step] @ (X[a : a + step] - first)
+    mean /= total
+    square = np.zeros(X.shape[1])
+    for a in range(0, n, step):
+        centred = X[a : a + step] - (first + mean)
+        square += s[a : a + step] @ np.multiply(centred, centred, out=centred)
+    variance = square / total
+    mean += first
+    _settle_constants(X, s, mean, variance)
+    return mean, variance
+
+
+def _settle_constants(X: np.ndarray, s: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> None:
+    row = int(np.argmax(s > 0))
+    suspects = np.flatnonzero(variance <= (1e-7 * np.abs(mean)) ** 2)
+    for k in suspects:
+        column = X[s > 0, k]
+        if (column == column[0]).all():
+            mean[k], variance[k] = float(X[row, k]), 0.0
+
+
+def gather(X: np.ndarray, columns: np.ndarray, center: np.ndarray) -> np.ndarray:
+    """Return X[:, columns] - center[columns] as a contiguous array (n, q) in the dtype of X."""
+    out = np.empty((X.shape[0], columns.size), dtype=X.dtype)
+    kernels.gather(X, columns, center.astype(X.dtype, copy=False), out)
+    return out
+
+
+def _gemm(dtype: np.dtype):
+    return blas.sgemm if dtype == np.float32 else blas.dgemm
+
+
+def _syrk(dtype: np.dtype):
+    return blas.ssyrk if dtype == np.float32 else blas.dsyrk
+
+
+def _products(X: np.ndarray, center: np.ndarray, V: np.ndarray) -> np.ndarray:
+    """Return (X - center)' V, float64 (q, columns of V), accumulated over blocks of rows."""
+    n, q = X.shape
+    gemm = _gemm(X.dtype)
+    step = max(1, min(n, BUFFER // max(q, 1)))
+    buffer = np.empty((step, q), dtype=X.dtype)
+    total = np.zeros((q, V.shape[1]))
+    for a in range(0, n, step):
+        block = X[a : a + step]
+        rows = buffer[: block.shape[0]]
+        kernels.center_rows(block, center, rows)
+        total += gemm(1.0, rows.T, V[a : a + step].T, trans_b=True)
+    return total
+
+
+def _gram(X: np.ndarray, center: np.ndarray, w: np.ndarray, buffer: np.ndarray) -> np.ndarray:
+    """Return the lower triangle of (X - center)' diag(w) (X - center), Fortran order, dtype of X.
+
+    Rows of weight zero (trimmed, or of zero sample weight) are left out: the cost falls with them.
+    """
+    q = X.shape[1]
+    rows = np.flatnonzero(w)
+    root = np.sqrt(w[rows])
+    syrk = _syrk(X.dtype)
+    gram = np.zeros((q, q), dtype=X.dtype, order="F")
+    for a in range(0, rows.size, buffer.shape[0]):
+        part = rows[a : a + buffer.shape[0]]
+        scaled = buffer[: part.size]
+        kernels.scale_rows(X, center, part, root[a : a + part.size], scaled)
+        gram = syrk(1.0, scaled.T, beta=1.0, c=gram, lower=True, overwrite_c=True)
+    return gram
+
+
+def fit(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarray, l2: float) -> WlsFit:
+    """Fit one weighted least squares with intercept per class; the columns are shared.
+
+    Minimises, for each class j, ``sum_i w_ij (r_ij / w_ij - b_j - (x_i - center)'beta_j)^2 + l2 |beta_j|^2``.
+
+    Parameters
+    ----------
+    X : (n, q) float32 or float64, C order
+    center : (q,) subtracted from every row
+    W, R : (n, J) in the dtype of X; weights w >= 0 and weighted responses r = w z
+    l2 : penalty of the coefficients, not of the intercept
+
+    Returns
+    -------
+    WlsFit
+
+    Notes
+    -----
+    The intercept is eliminated through the weighted means. The Gram matrix has the precision of X, its
+    factorisation is in float64. In float64 one step of refinement with residuals taken from X (the corrected
+    seminormal equations; Bjorck, Linear Algebra Appl. 88/89, 1987) brings the accuracy of a QR factorisation.
+    """
+    n, q = X.shape
+    J = W.shape[1]
+    center = center.astype(X.dtype, copy=False)
+    sw, sr = W.sum(axis=0, dtype=np.float64), R.sum(axis=0, dtype=np.float64)
+    sums = _products(X, center, np.ascontiguousarray(np.hstack([R, W])))
+    xr, xw = sums[:, :J], sums[:, J:]
+    buffer = np.empty((max(1, min(n, BUFFER // max(q, 1))), q), dtype=X.dtype)
+    coef, intercept = np.zeros((q, J)), np.zeros(J)
+    rank, ladder = np.zeros(J, dtype=np.intp), np.zeros(J, dtype=np.intp)
+    for j in range(J):
+        factor = factorise(_gram(X, center, W[:, j], buffer), xw[:, j], sw[j], l2)
+        coef[:, j], intercept[j] = factor.solve(xr[:, j], sr[j])
+        rank[j], ladder[j] = factor.rank, factor.ladder
+        if X.dtype == np.float64:
+            coef[:, j], intercept[j] = _refined(X, center, W[:, j], R[:, j], factor, coef[:, j], intercept[j])
+    return WlsFit(coef, intercept, rank, ladder)
+
+
+def _refined(X, center, w, r, factor: Factor, beta, b) -> tuple[np.ndarray, float]:
+    residual = (r - w * apply(X, center, beta[:, None], np.array([b]))[:, 0])[:, None]
+    return refine(factor, _products(X, center, residual)[:, 0], residual.sum(), beta, b)
+
+
+def componentwise_sums(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarray) -> ComponentwiseSums:
+    """Return the sums from which the best single feature of each class follows.
+
+    Parameters
+    ----------
+    X : (n, p), float32 or float64, C order
+    center : (p,)
+    W, R : (n, J) weights and weighted responses, dtype of X
+
+    Notes
+    -----
+    6 n p J operations as matrix products over blocks of rows that stay in cache; X is read once.
+    """
+    n, p = X.shape
+    J = W.shape[1]
+    gemm = _gemm(X.dtype)
+    center = center.astype(X.dtype, copy=False)
+    step = max(16, min(n, SUMS_BUFFER // max(p, 1)))
+    rows, squared = np.empty((step, p), dtype=X.dtype), np.empty((step, p), dtype=X.dtype)
+    RW = np.hstack([R, W])
+    linear = np.zeros((p, 2 * J), dtype=X.dtype, order="F")
+    square = np.zeros((p, J), dtype=X.dtype, order="F")
+    for a in range(0, n, step):
+        block = X[a : a + step]
+        m = block.shape[0]
+        kernels.center_and_square(block, center, rows[:m], squared[:m])
+        linear = gemm(1.0, rows[:m].T, RW[a : a + m].T, beta=1.0, c=linear, trans_b=True, overwrite_c=True)
+        square = gemm(1.0, squared[:m].T, W[a : a + m].T, beta=1.0, c=square, trans_b=True, overwrite_c=True)
+    linear64 = linear.astype(np.float64)
+    return ComponentwiseSums(linear64[:, :J], linear64[:, J:], square.astype(np.float64))
+
+
+def apply(X: np.ndarray, center: np.ndarray, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
+    """Return (X - center) @ coef + intercept, shape (n, J), in the dtype of X."""
+    n, q = X.shape
+    center = center.astype(X.dtype, copy=False)
+    coef = np.ascontiguousarray(coef, dtype=X.dtype)
+    step = max(1, min(n, SUMS_BUFFER // max(q, 1)))
+    buffer = np.empty((step, q), dtype=X.dtype)
+    out = np.empty((n, coef.shape[1]), dtype=X.dtype)
+    for a in range(0, n, step):
+        block = X[a : a + step]
+        rows = buffer[: block.shape[0]]
+        kernels.center_rows(block, center, rows)
+        np.matmul(rows, coef, out=out[a : a + step])
+    out += intercept.astype(X.dtype, copy=False)
+    return out
+
+
+def projection(p: int, n_components: int, gamma: float, seed: int, index: int, dtype: np.dtype):
+    """Return R (p, n_components) ~ N(0, 2 gamma) and b (n_components,) ~ U(0, 2 pi) of draw `index`."""
+    R = np.empty((p, n_components), dtype=dtype)
+    kernels.scaled_normal(R.reshape(-1), np.sqrt(2.0 * gamma), *philox.split_seed(seed), index)
+    return R, (2.0 * np.pi * philox.uniform(n_components, seed, index)).astype(dtype)
+
+
+def random_features(
+    X: np.ndarray, center: np.ndarray, gamma: float, n_components: int, seed: int, index: int
+) -> np.ndarray:
+    """Return cos((X - center) @ R + b), shape (n, n_components), in the dtype of X.
+
+    R ~ N(0, 2 gamma) and b ~ U(0, 2 pi) are drawn from (seed, index) and forgotten: random Fourier features
+    of the Gaussian kernel exp(-gamma |x - y|^2) (Rahimi and Recht, NIPS 2007).
+    """
+    R, b = projection(X.shape[1], n_components, gamma, seed, index, X.dtype)
+    phi = apply(X, center, R, b)
+    return np.cos(phi, out=phi)

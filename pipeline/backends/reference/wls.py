@@ -1,0 +1,86 @@
+"""Weighted least squares by statsmodels, one class at a time: the original program, the oracle and the baseline.
+
+Everything is computed in float64 with plain NumPy expressions; nothing here is meant to be fast.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.backends import philox
+from pipeline.backends.protocol import ComponentwiseSums, WlsFit
+
+
+def column_moments(X: np.ndarray, sample_weight: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return weighted mean and population variance (float64, (p,)) of each column of X (n, p)."""
+    s = np.ones(len(X)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    rows = X[s > 0].astype(np.float64)
+    s = s[s > 0]
+    mean = s @ rows / s.sum()
+    variance = s @ (rows - mean) ** 2 / s.sum()
+    constant = (rows == rows[0]).all(axis=0)
+    return np.where(constant, rows[0], mean), np.where(constant, 0.0, variance)
+
+
+def gather(X: np.ndarray, columns: np.ndarray, center: np.ndarray) -> np.ndarray:
+    """Return X[:, columns] - center[columns], shape (n, q), in the dtype of X."""
+    return np.ascontiguousarray(X[:, columns] - center[columns].astype(X.dtype))
+
+
+def fit(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarray, l2: float) -> WlsFit:
+    """Fit ``statsmodels.WLS`` with an intercept per class.
+
+    Minimises, for each class j, ``sum_i w_ij (r_ij / w_ij - b_j - (x_i - center)'beta_j)^2 + l2 |beta_j|^2``.
+    The penalty enters as q extra rows sqrt(l2) I with response 0 and no intercept, which makes ridge regression
+    an ordinary least squares problem.
+
+    Parameters
+    ----------
+    X : (n, q)
+    center : (q,)
+    W, R : (n, J) weights and weighted responses r = w z
+    l2 : penalty of the coefficients
+    """
+    import statsmodels.api as sm
+
+    q, J = X.shape[1], W.shape[1]
+    D = X.astype(np.float64) - center
+    design = np.column_stack([np.ones(len(D)), D])
+    if l2 > 0.0:
+        design = np.vstack([design, np.column_stack([np.zeros(q), np.sqrt(l2) * np.eye(q)])])
+    coef, intercept, rank = np.zeros((q, J)), np.zeros(J), np.zeros(J, dtype=np.intp)
+    for j in range(J):
+        w, r = W[:, j].astype(np.float64), R[:, j].astype(np.float64)
+        z = np.divide(r, w, out=np.zeros_like(r), where=w > 0)
+        if l2 > 0.0:
+            z, w = np.concatenate([z, np.zeros(q)]), np.concatenate([w, np.ones(q)])
+        result = sm.WLS(z, design, weights=w).fit()
+        intercept[j], coef[:, j] = result.params[0], result.params[1:]
+        rank[j] = result.model.rank - 1  # statsmodels counts the intercept, we do not
+    return WlsFit(coef, intercept, rank, np.zeros(J, dtype=np.intp))
+
+
+def componentwise_sums(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarray) -> ComponentwiseSums:
+    """Return the sums (float64, (p, J)) from which the best single feature of each class follows."""
+    D = X.astype(np.float64) - center
+    W, R = W.astype(np.float64), R.astype(np.float64)
+    return ComponentwiseSums(D.T @ R, D.T @ W, (D * D).T @ W)
+
+
+def apply(X: np.ndarray, center: np.ndarray, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
+    """Return (X - center) @ coef + intercept, shape (n, J), in the dtype of X."""
+    return ((X.astype(np.float64) - center) @ coef + intercept).astype(X.dtype)
+
+
+def projection(p: int, n_components: int, gamma: float, seed: int, index: int, dtype: np.dtype):
+    """Return R (p, n_components) ~ N(0, 2 gamma) and b (n_components,) ~ U(0, 2 pi) of draw `index`."""
+    R = np.sqrt(2.0 * gamma) * philox.normal(p * n_components, seed, index).reshape(p, n_components)
+    return R.astype(dtype), (2.0 * np.pi * philox.uniform(n_components, seed, index)).astype(dtype)
+
+
+def random_features(
+    X: np.ndarray, center: np.ndarray, gamma: float, n_components: int, seed: int, index: int
+) -> np.ndarray:
+    """Return cos((X - center) @ R + b), shape (n, n_components), in the dtype of X."""
+    R, b = projection(X.shape[1], n_components, gamma, seed, index, X.dtype)
+    return np.cos(apply(X, center, R, b))

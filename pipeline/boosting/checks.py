@@ -1,0 +1,114 @@
+"""Validation of the estimator's parameters and arguments: each message names what was found and expected."""
+
+from __future__ import annotations
+
+import numbers
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.validation import validate_data
+
+if TYPE_CHECKING:
+    from pipeline.boosting.estimator import LogitBoostClassifier
+    from pipeline.boosting.loop import OnRound
+
+LEARNERS = ("subspace", "full", "ridge", "componentwise", "random_features")
+
+
+def _number(name: str, value: Any, kind: type, ok: bool, expected: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, kind) or not ok:
+        raise ValueError(f"{name} must be {expected}, not {value!r}")
+
+
+def _above(value: Any, low: float, high: float = np.inf, inclusive: bool = True) -> bool:
+    if not isinstance(value, numbers.Real):
+        return False
+    return (low <= value if inclusive else low < value) and value <= high and np.isfinite(value)
+
+
+def parameters(model: LogitBoostClassifier) -> None:
+    """Check every constructor parameter; raise ValueError naming the first that cannot be used."""
+    choices = {"learner": LEARNERS, "clip": ("gradient", "paper"), "dtype": ("float32", "float64")}
+    for name, allowed in choices.items():
+        if getattr(model, name) not in allowed:
+            raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {getattr(model, name)!r}")
+    for name in ("n_rounds", "subspace_size", "n_components", "patience"):
+        value = getattr(model, name)
+        _number(name, value, numbers.Integral, _above(value, 1), "an integer of at least 1")
+    rate, z_max, l2, trim = model.learning_rate, model.z_max, model.l2, model.trim
+    share = model.validation_fraction
+    _number("learning_rate", rate, numbers.Real, _above(rate, 0, 1, False), "above 0 and at most 1")
+    _number("z_max", z_max, numbers.Real, _above(z_max, 0, inclusive=False), "a finite number above 0")
+    _number("l2", l2, numbers.Real, _above(l2, 0), "a finite number of at least 0")
+    _number("trim", trim, numbers.Real, _above(trim, 0, 1 - 1e-9), "from 0 to below 1")
+    _number("validation_fraction", share, numbers.Real, _above(share, 0, 1 - 1e-9, False), "between 0 and 1")
+    if isinstance(model.class_weight, str) and model.class_weight != "balanced":
+        raise ValueError(f"class_weight must be None, 'balanced' or a dict, not {model.class_weight!r}")
+    width_range(model.gamma)
+
+
+def width_range(gamma: Any) -> tuple[float, float]:
+    """Return `gamma` as (smallest, largest) width."""
+    pair = (gamma, gamma) if isinstance(gamma, numbers.Real) else tuple(gamma)
+    if len(pair) != 2 or not all(_above(g, 0, inclusive=False) for g in pair) or pair[0] > pair[1]:
+        raise ValueError(f"gamma must be a number above 0 or a rising pair of them, not {gamma!r}")
+    return float(pair[0]), float(pair[1])
+
+
+def sample_weight(weight: Any, class_weight: Any, y: np.ndarray) -> np.ndarray:
+    """Return the weight of each row, float64 (n,): `weight` by position, times the weight of its class."""
+    if weight is None:
+        s = np.ones(len(y))
+    elif isinstance(weight, numbers.Real):
+        s = np.full(len(y), float(weight))
+    else:
+        s = np.asarray(weight, dtype=np.float64)
+    if s.shape != (len(y),):
+        raise ValueError(f"sample_weight must be of shape ({len(y)},), one weight a row, not {s.shape}")
+    if not np.isfinite(s).all():
+        raise ValueError(f"sample_weight must be finite, but row {int(np.argmin(np.isfinite(s)))} is "
+                         f"{s[np.argmin(np.isfinite(s))]}")  # fmt: skip
+    if (s < 0).any():
+        raise ValueError(f"sample_weight must be at least 0, but row {int(np.argmin(s))} is {s.min()}")
+    if not (s > 0).any():
+        raise ValueError("sample_weight is 0 for every row: there is nothing to fit")
+    if class_weight is not None:
+        s = s * compute_sample_weight(class_weight, y)
+    return s
+
+
+def magnitude(mean: np.ndarray, variance: np.ndarray, n: int, dtype: str) -> None:
+    """Raise ValueError if sums of squares of the features would overflow `dtype`."""
+    limit = float(np.finfo(dtype).max) / 16.0
+    worst = int(np.argmax(variance))
+    if not np.isfinite(variance).all() or variance[worst] * n > limit or np.abs(mean).max() > np.sqrt(limit):
+        raise ValueError(f"X is too large for dtype={dtype!r}: sums of squares would overflow (feature {worst} has "
+                         f"variance {variance[worst]:.3g}); scale the features or use dtype='float64'")  # fmt: skip
+
+
+def validation_set(model: LogitBoostClassifier, validation: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (X, y, unit weights) of an explicit validation set, checked against the training classes."""
+    if not isinstance(validation, tuple | list) or len(validation) != 2:
+        raise ValueError("validation must be a pair (X, y)")
+    X = validate_data(model, validation[0], dtype=model.dtype, order="C", reset=False)
+    y = np.asarray(validation[1])
+    if y.shape != (X.shape[0],):
+        raise ValueError(f"validation: y must be of shape ({X.shape[0]},), not {y.shape}")
+    unknown = np.setdiff1d(y, model.classes_)
+    if unknown.size:
+        raise ValueError(f"validation holds class {unknown[0]!r}, which the training rows do not")
+    return X, y, np.ones(len(y))
+
+
+def printer(verbose: int) -> OnRound | None:
+    """Return a callback that prints the losses: about twenty lines for verbose=1, every round above."""
+    if not verbose:
+        return None
+
+    def show(index: int, n_rounds: int, train: float, validation: float | None) -> None:
+        if verbose > 1 or index in (1, n_rounds) or index % max(1, n_rounds // 20) == 0:
+            watched = "" if validation is None else f"  validation {validation:.5f}"
+            print(f"round {index:>{len(str(n_rounds))}}/{n_rounds}  train {train:.5f}{watched}")
+
+    return show

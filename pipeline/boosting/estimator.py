@@ -1,0 +1,310 @@
+"""LogitBoostClassifier: the scikit-learn face of the boosting loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.model_selection import train_test_split
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+
+from pipeline import backends
+from pipeline.boosting import checks, state
+from pipeline.boosting.learners import Design, evaluate, make_learner
+from pipeline.boosting.linear import LinearModel, importances
+from pipeline.boosting.loop import History, OnRound, Rules, Scores, boost, start_scores
+from pipeline.boosting.loss import softmax
+
+
+class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
+    """Multiclass LogitBoost with weighted-least-squares learners.
+
+    The model is an additive logistic regression fitted by Newton-like steps: each round forms the working
+    responses of every class and fits them by weighted least squares (Friedman, Hastie and Tibshirani, Annals of
+    Statistics 28, 2000, Algorithm 6). With the learners ``full``, ``ridge``, ``componentwise`` and ``subspace``
+    the result is one linear model, whatever the number of rounds.
+
+    Parameters
+    ----------
+    learner : {"subspace", "full", "ridge", "componentwise", "random_features"}
+        What a round fits: all features (``full``; ``ridge`` with penalty `l2`), the single best feature of each
+        class, one random subset of `subspace_size` features, or `n_components` random Fourier features
+        (a nonlinear model).
+    n_rounds : int
+        Boosting rounds, at least 1.
+    learning_rate : float
+        Factor of every step, above 0 and at most 1.
+    z_max : float
+        Working responses are clipped to [-z_max, z_max].
+    clip : {"gradient", "paper"}
+        ``gradient`` recomputes the weight of a clipped response so that weight times response stays the gradient:
+        boosting then converges to the maximum-likelihood fit. ``paper`` keeps the weight, as Algorithm 6 is
+        printed, and does not.
+    l2 : float
+        Penalty on the coefficients of each step (not on intercepts); ignored by ``full`` and ``componentwise``.
+    subspace_size, n_components : int
+        Features of a round for ``subspace`` and ``random_features``.
+    gamma : float or (float, float)
+        ``random_features``: the kernel exp(-g |x - y|^2 / V), V the sum of the column variances, with g drawn
+        log-uniformly from this range in every round.
+    trim : float
+        Share of the weight mass of each class that a round may leave out, smallest weights first.
+    early_stopping : bool
+        Stop when the validation log-loss has not improved for `patience` rounds; keep the best round.
+    validation_fraction : float
+        Share of the rows held out for early stopping, stratified, unless `fit` is given a validation set.
+    patience : int
+        Rounds without improvement before stopping.
+    class_weight : None, "balanced" or dict
+        Weights of the classes, as in scikit-learn.
+    dtype : {"float32", "float64"}
+        Precision of features, Gram matrices and scores; factorisations are in float64 always.
+    random_state : int, RandomState or None
+        Seed of subsets, random features and the validation split.
+    warm_start : bool
+        Continue from the rounds of the last `fit` up to `n_rounds`.
+    backend : {"cpu", "reference"}
+        Who does the numerical work.
+    verbose : int
+        1 prints about twenty lines per fit, 2 one line per round.
+
+    Attributes
+    ----------
+    classes_ : (J,) the labels, sorted
+    coef_ : (J, p), or (1, p) for two classes; linear learners only
+    intercept_ : (J,) or (1,); linear learners only
+    n_rounds_ : rounds kept
+    train_loss_, validation_loss_ : log-loss after each round
+    rank_, ladder_ : int (n_rounds_, J)
+        Numerical rank of each weighted, centred design; and which rung its factorisation took: 0 Cholesky, 1 to 3
+        Cholesky with l2 raised tenfold that often, 4 minimum-norm solution.
+    feature_importances_ : (p,)
+        Standard deviation of each feature times its mean absolute (``random_features``: root mean square)
+        derivative over the classes, normalised to sum 1.
+    stopped_ : {"n_rounds", "patience", "saturated"}
+        Why boosting ended; ``saturated``: the scores of separable data reached their limit.
+    n_features_in_, feature_names_in_ : as in scikit-learn
+    """
+
+    def __init__(
+        self,
+        learner: str = "subspace",
+        n_rounds: int = 100,
+        learning_rate: float = 0.3,
+        z_max: float = 3.0,
+        clip: str = "gradient",
+        l2: float = 1.0,
+        subspace_size: int = 128,
+        n_components: int = 256,
+        gamma: float | tuple[float, float] = (0.3, 1.0),
+        trim: float = 0.0,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        patience: int = 10,
+        class_weight: str | dict | None = None,
+        dtype: str = "float32",
+        random_state: int | np.random.RandomState | None = None,
+        warm_start: bool = False,
+        backend: str = "cpu",
+        verbose: int = 0,
+    ) -> None:
+        self.learner = learner
+        self.n_rounds = n_rounds
+        self.learning_rate = learning_rate
+        self.z_max = z_max
+        self.clip = clip
+        self.l2 = l2
+        self.subspace_size = subspace_size
+        self.n_components = n_components
+        self.gamma = gamma
+        self.trim = trim
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.class_weight = class_weight
+        self.dtype = dtype
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.backend = backend
+        self.verbose = verbose
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        validation: tuple[Any, Any] | None = None,
+        on_round: OnRound | None = None,
+    ) -> LogitBoostClassifier:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : (n, p) array-like
+        y : (n,) labels of any sortable type
+        sample_weight : (n,) weights of at least 0; a weight of 2 counts as two equal rows, 0 as no row
+        validation : (X, y) whose log-loss is followed and decides early stopping; none is cut from X then
+        on_round : called after each round with (round from 1, n_rounds, training loss, validation loss or None)
+
+        Raises
+        ------
+        ValueError
+            Naming the parameter or argument that cannot be used and why.
+        """
+        checks.parameters(self)
+        X, y = validate_data(self, X, y, dtype=self.dtype, order="C", accept_large_sparse=False)
+        check_classification_targets(y)
+        weight = checks.sample_weight(sample_weight, self.class_weight, y)
+        if (weight == 0.0).any():
+            X, y, weight = X[weight > 0.0], y[weight > 0.0], weight[weight > 0.0]
+        self._set_classes(y)
+        if not (self.warm_start and hasattr(self, "_history")):
+            self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+            self._history = History()
+        elif len(self._history.steps) > self.n_rounds:
+            raise ValueError(f"n_rounds={self.n_rounds} is below the {len(self._history.steps)} rounds fitted so far; "
+                             "warm_start can only add rounds")  # fmt: skip
+        held_out = None
+        if validation is not None:
+            held_out = checks.validation_set(self, validation)
+        elif self.early_stopping:
+            X, held_out, y, weight = self._cut_validation(X, y, weight)
+        self._boost(X, y, weight, held_out, on_round or checks.printer(self.verbose))
+        return self
+
+    def _set_classes(self, y: np.ndarray) -> None:
+        classes = np.unique(y)
+        if classes.size < 2:
+            raise ValueError(
+                f"y holds one class only ({classes[0]!r}); a classifier needs at least 2 classes, check the labels"
+            )
+        if self.warm_start and hasattr(self, "classes_") and not np.array_equal(self.classes_, classes):
+            raise ValueError("warm_start: y holds other classes than the model fitted so far; fit a new model")
+        self.classes_ = classes
+
+    def _cut_validation(self, X, y, weight):
+        try:
+            parts = train_test_split(
+                X, y, weight, test_size=self.validation_fraction, stratify=y, random_state=self.seed_
+            )
+        except ValueError as error:
+            raise ValueError(f"early_stopping cannot cut a stratified validation_fraction={self.validation_fraction} "
+                             f"from {len(y)} rows: {error}") from error  # fmt: skip
+        X, X_held, y, y_held, weight, weight_held = parts
+        return np.ascontiguousarray(X), (X_held, y_held, weight_held), y, weight
+
+    def _boost(self, X, y, weight, held_out, on_round) -> None:
+        backend = backends.get(self.backend)
+        device = backend.put(X)
+        mean, variance = backend.wls.column_moments(device, backend.put(weight))
+        variance = backend.get(variance)
+        checks.magnitude(backend.get(mean), variance, len(X), self.dtype)
+        warm = bool(self._history.steps)
+        center = backend.put(self.center_) if warm else mean
+        active = np.flatnonzero(variance > 0.0)
+        design = Design(backend, device, center, active, float(variance.sum()), self.seed_)
+        train = self._scores(design, device, y, weight)
+        watched = None
+        if held_out is not None:
+            watched = self._scores(design, backend.put(np.ascontiguousarray(held_out[0])), *held_out[1:])
+        patience = self.patience if self.early_stopping else None
+        rules = Rules(self.n_rounds, self.learning_rate, self.z_max, self.clip, self.trim, patience)
+        learner = make_learner(self.get_params())
+        history = boost(design, learner, rules, train, watched, self._history, on_round)
+        self.stopped_ = history.stopped
+        history.keep(history.best_round)
+        self.center_ = backend.get(center)
+        self._finish(backend, history, variance)
+
+    def _scores(self, design: Design, X, y, weight) -> Scores:
+        backend, J = design.backend, self.classes_.size
+        Y = (np.asarray(y)[:, None] == self.classes_[None, :]).astype(self.dtype)
+        F = start_scores(backend, self.seed_, self._history.steps, X, design.center, J)
+        return Scores(X, F, backend.put(Y), backend.put(weight.astype(self.dtype)), float(weight.sum()))
+
+    def _finish(self, backend, history: History, variance: np.ndarray) -> None:
+        """Bring the model home and set the fitted attributes."""
+        history.steps = [state.to_host(backend, step) for step in history.steps]
+        self.n_rounds_ = len(history.steps)
+        self.train_loss_ = list(history.train_loss)
+        self.validation_loss_ = list(history.validation_loss)
+        self.rank_ = np.array(history.rank, dtype=np.intp).reshape(self.n_rounds_, -1)
+        self.ladder_ = np.array(history.ladder, dtype=np.intp).reshape(self.n_rounds_, -1)
+        p, J = self.n_features_in_, self.classes_.size
+        self._linear = None
+        if self.learner != "random_features":
+            self._linear = LinearModel.from_steps(history.steps, p, J)
+        self.feature_importances_ = importances(self._linear, history.steps, variance, self.seed_)
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the scores: (n, J), or for two classes the log-odds (n,) of the second."""
+        F = self._raw_scores(X)
+        return F[:, 1] - F[:, 0] if F.shape[1] == 2 else F
+
+    def _raw_scores(self, X: Any) -> np.ndarray:
+        check_is_fitted(self, "classes_")
+        X = validate_data(self, X, dtype=self.dtype, order="C", reset=False)
+        backend = backends.get(self.backend)
+        device, center = backend.put(X), backend.put(self.center_)
+        if self._linear is not None:
+            coef, intercept = backend.put(self._linear.coef), backend.put(self._linear.intercept)
+            return backend.get(backend.wls.apply(device, center, coef, intercept))
+        steps = self._history.steps
+        return backend.get(start_scores(backend, self.seed_, steps, device, center, self.classes_.size))
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return class probabilities (n, J), columns in the order of `classes_`."""
+        return softmax(np, self._raw_scores(X))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the most probable label of each row, (n,)."""
+        return self.classes_[np.argmax(self._raw_scores(X), axis=1)]
+
+    def staged_predict_proba(self, X: Any) -> Iterator[np.ndarray]:
+        """Yield the probabilities (n, J) after each round; the last equals `predict_proba` up to rounding.
+
+        Raises
+        ------
+        ValueError
+            If the model was loaded from a file that holds only the sum of its rounds.
+        """
+        check_is_fitted(self, "classes_")
+        if len(self._history.steps) != self.n_rounds_:
+            raise ValueError("this model was saved as one linear model without its rounds: staged predictions need "
+                             "the fitted estimator itself")  # fmt: skip
+        X = validate_data(self, X, dtype=self.dtype, order="C", reset=False)
+        backend = backends.get(self.backend)
+        device, center = backend.put(X), backend.put(self.center_)
+        F = backend.xp.zeros((X.shape[0], self.classes_.size), dtype=X.dtype)
+        for step in self._history.steps:
+            F = F + evaluate(backend, step, device, center, self.seed_)
+            yield softmax(np, backend.get(F))
+
+    @property
+    def coef_(self) -> np.ndarray:
+        """Coefficients (J, p) of the linear model, (1, p) for two classes."""
+        return self._linear_model("coef_").public()[0]
+
+    @property
+    def intercept_(self) -> np.ndarray:
+        """Intercepts (J,) of the linear model, (1,) for two classes."""
+        return self._linear_model("intercept_").public(self.center_)[1]
+
+    def _linear_model(self, attribute: str) -> LinearModel:
+        if getattr(self, "_linear", None) is None:
+            raise AttributeError(f"{attribute} exists only after fit with a linear learner, not {self.learner!r}")
+        return self._linear
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return the fitted model as arrays and a JSON-able header, for a file without pickle."""
+        check_is_fitted(self, "classes_")
+        return state.dump(self)
+
+    @classmethod
+    def from_state(cls, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> LogitBoostClassifier:
+        """Return the fitted model that :meth:`state` described."""
+        return state.load(cls, arrays, header)

@@ -1,0 +1,209 @@
+"""The weighted-least-squares learners: what one boosting round fits to the working responses.
+
+Every learner turns weights W and weighted responses R = W Z, both (n, J), into one :class:`Step`: a function of x
+that is linear in a few columns of x, or in random Fourier features of x.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from pipeline.boosting.checks import width_range
+
+if TYPE_CHECKING:
+    from pipeline.backends.protocol import Backend
+
+Array = Any
+
+
+@dataclass(frozen=True)
+class Design:
+    """The training matrix and what every round needs to know of it.
+
+    Attributes
+    ----------
+    X : (n, p) features where the backend works
+    center : float64 (p,) column means; learners see X - center
+    active : int (m,) the columns that vary
+    total_variance : sum of the column variances
+    seed : the seed from which every round's draws follow
+    """
+
+    backend: Backend
+    X: Array
+    center: Array
+    active: np.ndarray
+    total_variance: float
+    seed: int
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns p."""
+        return self.X.shape[1]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One round's function: f(x) = phi(x) @ coef + intercept, one column per class.
+
+    phi(x) is (x - center)[columns], or all of x - center if columns is None, or random features of index
+    `index` and width `gamma` if gamma is not None.
+    """
+
+    coef: Array  # float64 (q, J)
+    intercept: Array  # float64 (J,)
+    index: int
+    columns: np.ndarray | None = None
+    gamma: float | None = None
+
+    def scaled(self, factor: float) -> Step:
+        """Return the step multiplied by `factor`."""
+        return Step(self.coef * factor, self.intercept * factor, self.index, self.columns, self.gamma)
+
+
+class Fitted(NamedTuple):
+    """A step, its values on the training rows, and how its factorisations went."""
+
+    step: Step
+    values: Array  # (n, J), dtype of X
+    rank: Array  # int (J,)
+    ladder: Array  # int (J,)
+
+
+def evaluate(backend: Backend, step: Step, X: Array, center: Array, seed: int) -> Array:
+    """Return the values (n, J) of a step on the rows of X, in the dtype of X."""
+    wls = backend.wls
+    if step.gamma is not None:
+        phi = wls.random_features(X, center, step.gamma, step.coef.shape[0], seed, step.index)
+    elif step.columns is not None:
+        phi = wls.gather(X, step.columns, center)
+    else:
+        return wls.apply(X, center, step.coef, step.intercept)
+    return wls.apply(phi, backend.xp.zeros(phi.shape[1]), step.coef, step.intercept)
+
+
+class Learner(Protocol):
+    """A rule that fits one step."""
+
+    def fit(self, design: Design, W: Array, R: Array, index: int) -> Fitted:
+        """Fit the step of round `index` to weights W and weighted responses R, both (n, J)."""
+
+
+def _generator(design: Design, index: int) -> np.random.Generator:
+    # A counter-based generator keyed by (seed, round): any round can be redrawn alone, on any backend.
+    return np.random.Generator(np.random.Philox(key=[design.seed, index]))
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """All features, with penalty l2 on every coefficient; l2 = 0 is the learner ``full``."""
+
+    l2: float
+
+    def fit(self, design: Design, W: Array, R: Array, index: int) -> Fitted:
+        """Fit J ridge regressions on all columns."""
+        wls = design.backend.wls
+        found = wls.fit(design.X, design.center, W, R, self.l2)
+        step = Step(found.coef, found.intercept, index)
+        return Fitted(step, wls.apply(design.X, design.center, *found[:2]), found.rank, found.ladder)
+
+
+@dataclass(frozen=True)
+class Subspace:
+    """One random subset of `size` features per round, shared by the classes."""
+
+    size: int
+    l2: float
+
+    def fit(self, design: Design, W: Array, R: Array, index: int) -> Fitted:
+        """Fit J ridge regressions on the columns drawn for round `index`."""
+        wls, xp = design.backend.wls, design.backend.xp
+        size = min(self.size, design.active.size)
+        columns = np.sort(_generator(design, index).choice(design.active, size, replace=False))
+        Xs = wls.gather(design.X, columns, design.center)
+        zero = xp.zeros(size)
+        found = wls.fit(Xs, zero, W, R, self.l2)
+        step = Step(found.coef, found.intercept, index, columns=columns)
+        return Fitted(step, wls.apply(Xs, zero, *found[:2]), found.rank, found.ladder)
+
+
+@dataclass(frozen=True)
+class RandomFeatures:
+    """Random Fourier features of the Gaussian kernel, drawn anew in each round.
+
+    The kernel's width is gamma = g / (sum of the column variances), g log-uniform in `width`, drawn per round.
+    """
+
+    n_components: int
+    width: tuple[float, float]
+    l2: float
+
+    def fit(self, design: Design, W: Array, R: Array, index: int) -> Fitted:
+        """Fit J ridge regressions on the random features of round `index`."""
+        wls, xp = design.backend.wls, design.backend.xp
+        low, high = np.log(self.width)
+        width = float(np.exp(low + (high - low) * _generator(design, index).random()))
+        gamma = width / design.total_variance if design.total_variance > 0.0 else 0.0
+        phi = wls.random_features(design.X, design.center, gamma, self.n_components, design.seed, index)
+        zero = xp.zeros(self.n_components)
+        found = wls.fit(phi, zero, W, R, self.l2)
+        step = Step(found.coef, found.intercept, index, gamma=gamma)
+        return Fitted(step, wls.apply(phi, zero, *found[:2]), found.rank, found.ladder)
+
+
+@dataclass(frozen=True)
+class Componentwise:
+    """For each class the one feature with the least weighted squared error (the lowest index on ties)."""
+
+    def fit(self, design: Design, W: Array, R: Array, index: int) -> Fitted:
+        """Fit one simple weighted regression per class.
+
+        With centred sums, feature k lowers the squared error of class j by num^2 / den, where
+        num = sum w (x - mean) z and den = sum w (x - mean)^2, both weighted. Features whose den is rounding
+        noise are skipped.
+        """
+        wls, xp = design.backend.wls, design.backend.xp
+        sums = wls.componentwise_sums(design.X, design.center, W, R)
+        sw = xp.sum(xp.astype(W, xp.float64), axis=0)
+        sr = xp.sum(xp.astype(R, xp.float64), axis=0)
+        safe = xp.where(sw > 0.0, sw, xp.ones_like(sw))
+        num = sums.xr - sums.xw * (sr / safe)
+        den = sums.xxw - sums.xw * (sums.xw / safe)
+        eps = float(xp.finfo(W.dtype).eps)
+        usable = den > 64.0 * eps * sums.xxw
+        one = xp.ones_like(den)
+        slope = xp.where(usable, num / xp.where(usable, den, one), xp.zeros_like(den))
+        gain = num * slope
+        # Features that tie in exact arithmetic differ by rounding: the lowest index among the equals wins.
+        equal = gain >= xp.max(gain, axis=0, keepdims=True) * (1.0 - 64.0 * eps)
+        best = xp.argmax(xp.astype(equal, xp.int8), axis=0)
+        host = design.backend.get
+        chosen = np.asarray(host(best), dtype=np.intp)
+        columns, slot = np.unique(chosen, return_inverse=True)
+        classes = np.arange(chosen.size)
+        picked = xp.take_along_axis(slope, best[None, :], axis=0)[0, :]
+        offset = (sr - xp.take_along_axis(sums.xw, best[None, :], axis=0)[0, :] * picked) / safe
+        coef = np.zeros((columns.size, chosen.size))
+        coef[slot, classes] = np.asarray(host(picked))
+        step = Step(design.backend.put(coef), offset, index, columns=columns)
+        values = evaluate(design.backend, step, design.X, design.center, design.seed)
+        flags = np.zeros(chosen.size, dtype=np.intp)
+        return Fitted(step, values, flags + 1, flags)
+
+
+def make_learner(params: dict[str, Any]) -> Learner:
+    """Return the learner that the estimator's parameters name."""
+    name, l2 = params["learner"], float(params["l2"])
+    if name == "full":
+        return Ridge(0.0)
+    if name == "ridge":
+        return Ridge(l2)
+    if name == "subspace":
+        return Subspace(int(params["subspace_size"]), l2)
+    if name == "random_features":
+        low, high = width_range(params["gamma"])
+        return RandomFeatures(int(params["n_components"]), (low, high), l2)
+    return Componentwise()

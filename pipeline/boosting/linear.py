@@ -1,0 +1,64 @@
+"""The sum of linear steps as one matrix, and what a fitted model says about its features."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.backends import philox
+from pipeline.boosting.learners import Step
+
+
+class LinearModel(NamedTuple):
+    """F(x) = (x - center) @ coef + intercept, the whole ensemble of linear steps.
+
+    Attributes
+    ----------
+    coef : float64 (p, J)
+    intercept : float64 (J,)
+    """
+
+    coef: np.ndarray
+    intercept: np.ndarray
+
+    @classmethod
+    def from_steps(cls, steps: list[Step], p: int, n_classes: int) -> LinearModel:
+        """Add up the steps: prediction is one matrix product whatever the number of rounds."""
+        coef, intercept = np.zeros((p, n_classes)), np.zeros(n_classes)
+        for step in steps:
+            rows = slice(None) if step.columns is None else step.columns
+            coef[rows] += step.coef
+            intercept += step.intercept
+        return cls(coef, intercept)
+
+    def public(self, center: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return coefficients and intercepts in scikit-learn's shapes, for features that are not centred."""
+        coef, intercept = self.coef.T, self.intercept
+        if center is not None:
+            intercept = intercept - center @ self.coef
+        if len(intercept) == 2:
+            return coef[1:] - coef[:1], intercept[1:] - intercept[:1]
+        return coef, intercept
+
+
+def importances(linear: LinearModel | None, steps: list[Step], variance: np.ndarray, seed: int) -> np.ndarray:
+    """Return the importance of each feature, float64 (p,), summing to 1 (or all 0 for a constant model).
+
+    A feature's importance is its standard deviation times the size of the score's derivative by it: the mean of
+    |coef| over classes for a linear model. For random features phi = cos(x'R + b) the root mean square of the
+    derivative, -sum_c coef_c R_kc sin(.), is taken over independent uniform phases: sqrt(sum_c coef_c^2 R_kc^2 / 2).
+    """
+    if linear is not None:
+        slope = np.abs(linear.coef).mean(axis=1)
+    else:
+        p = variance.size
+        square = np.zeros(p)
+        for step in steps:
+            n_components = step.coef.shape[0]
+            R = philox.normal(p * n_components, seed, step.index).reshape(p, n_components)
+            square += (2.0 * (step.gamma or 0.0) * R**2) @ (step.coef**2).mean(axis=1) / 2.0
+        slope = np.sqrt(square)
+    value = slope * np.sqrt(variance)
+    total = value.sum()
+    return value / total if total > 0.0 else value

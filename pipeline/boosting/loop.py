@@ -1,0 +1,168 @@
+"""The boosting loop: J-class LogitBoost over any learner and any array namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.boosting.learners import Design, Fitted, Learner, Step, evaluate
+from pipeline.boosting.loss import SCORE_LIMIT, WEIGHT_FLOOR, log_loss, softmax, trim, working_response
+
+if TYPE_CHECKING:
+    from pipeline.backends.protocol import Backend
+
+Array = Any
+OnRound = Callable[[int, int, float, float | None], None]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the loop does in each round, apart from the learner."""
+
+    n_rounds: int
+    learning_rate: float
+    z_max: float
+    clip: str
+    trim: float
+    patience: int | None  # None: no early stopping
+
+
+@dataclass
+class Scores:
+    """A set of rows with their running scores: the training or the validation part."""
+
+    X: Array
+    F: Array  # (n, J)
+    Y: Array  # (n, J) one-hot
+    weight: Array  # (n,)
+    total: float
+
+    def loss(self, xp: Any) -> float:
+        """Return the weighted log-loss of the scores."""
+        return log_loss(xp, self.F, self.Y, self.weight, self.total)
+
+
+@dataclass
+class History:
+    """What the rounds left: their steps (already times the learning rate) and their losses."""
+
+    steps: list[Step] = field(default_factory=list)
+    train_loss: list[float] = field(default_factory=list)
+    validation_loss: list[float] = field(default_factory=list)
+    rank: list[np.ndarray] = field(default_factory=list)
+    ladder: list[np.ndarray] = field(default_factory=list)
+    stopped: str = "n_rounds"  # "n_rounds", "patience" or "saturated"
+    best_round: int = 0  # rounds worth keeping
+
+    def keep(self, rounds: int) -> None:
+        """Forget all but the first `rounds` rounds."""
+        for series in (self.steps, self.train_loss, self.validation_loss, self.rank, self.ladder):
+            del series[rounds:]
+
+
+def boost(
+    design: Design,
+    learner: Learner,
+    rules: Rules,
+    train: Scores,
+    validation: Scores | None,
+    history: History,
+    on_round: OnRound | None = None,
+) -> History:
+    """Run rounds until `rules.n_rounds` steps are in `history`, patience ends, or the scores are saturated.
+
+    Each round (Friedman, Hastie and Tibshirani 2000, Algorithm 6): working responses of every class, one learner
+    fit, symmetrisation f_j <- (J-1)/J (f_j - mean_k f_k), F <- F + learning_rate f.
+    """
+    xp = design.backend.xp
+    while len(history.steps) < rules.n_rounds:
+        index = len(history.steps)
+        fitted = _fit_round(design, learner, rules, train, index)
+        step, values = _symmetrised(xp, fitted, rules.learning_rate)
+        room = _room(xp, train.F, values)
+        if room <= 0.0:
+            history.stopped = "saturated"
+            break
+        if room < 1.0:
+            step, values = step.scaled(room), values * room
+        train.F = train.F + values
+        history.steps.append(step)
+        history.rank.append(np.asarray(design.backend.get(fitted.rank)))
+        history.ladder.append(np.asarray(design.backend.get(fitted.ladder)))
+        history.train_loss.append(train.loss(xp))
+        if validation is not None:
+            moved = evaluate(design.backend, step, validation.X, design.center, design.seed)
+            validation.F = validation.F + moved
+            history.validation_loss.append(validation.loss(xp))
+        if on_round is not None:
+            latest = history.validation_loss[-1] if history.validation_loss else None
+            on_round(index + 1, rules.n_rounds, history.train_loss[-1], latest)
+        if rules.patience is not None and validation is not None:
+            best = int(np.argmin(history.validation_loss))
+            if index - best >= rules.patience:
+                history.stopped = "patience"
+                break
+    history.best_round = len(history.steps)
+    if rules.patience is not None and history.validation_loss:
+        history.best_round = int(np.argmin(history.validation_loss)) + 1
+    return history
+
+
+def _fit_round(design: Design, learner: Learner, rules: Rules, train: Scores, index: int) -> Fitted:
+    xp = design.backend.xp
+    P = softmax(xp, train.F)
+    floor = WEIGHT_FLOOR["float64" if train.F.dtype == xp.float64 else "float32"]
+    W, R = working_response(xp, train.Y, P, train.weight, rules.z_max, rules.clip, floor)
+    W, R = trim(xp, W, R, rules.trim)
+    if W.shape[1] > 2:
+        return learner.fit(design, W, R, index)
+    # Two classes have equal weights and opposite responses: one fit serves both.
+    half = learner.fit(design, W[:, 1:], R[:, 1:], index)
+    step = half.step
+    mirrored = Step(
+        xp.concat([-step.coef, step.coef], axis=1),
+        xp.concat([-step.intercept, step.intercept]),
+        step.index,
+        step.columns,
+        step.gamma,
+    )
+    values = xp.concat([-half.values, half.values], axis=1)
+    return Fitted(mirrored, values, xp.concat([half.rank] * 2), xp.concat([half.ladder] * 2))
+
+
+def _symmetrised(xp: Any, fitted: Fitted, learning_rate: float) -> tuple[Step, Array]:
+    """Return learning_rate (J-1)/J (f_j - mean_k f_k), as a step and as values on the training rows."""
+    step, J = fitted.step, fitted.values.shape[1]
+    factor = learning_rate * (J - 1) / J
+    coef = factor * (step.coef - xp.mean(step.coef, axis=1, keepdims=True))
+    intercept = factor * (step.intercept - xp.mean(step.intercept))
+    values = factor * (fitted.values - xp.mean(fitted.values, axis=1, keepdims=True))
+    return Step(coef, intercept, step.index, step.columns, step.gamma), values
+
+
+def _room(xp: Any, F: Array, values: Array) -> float:
+    """Return the largest share t <= 1 of a step for which |F + t values| stays within the limit of scores.
+
+    A step is shortened as a whole, never clipped element by element: what was fitted stays what is predicted.
+    """
+    limit = SCORE_LIMIT["float64" if F.dtype == xp.float64 else "float32"]
+    if float(xp.max(xp.abs(F + values))) <= limit:
+        return 1.0
+    growing = xp.abs(F + values) > limit
+    distance = xp.where(values > 0, limit - F, limit + F)
+    size = xp.abs(values)
+    share = xp.where(growing, distance / xp.where(growing, size, xp.ones_like(size)), xp.ones_like(size))
+    return max(0.0, float(xp.min(share)) * (1.0 - 1e-6))
+
+
+def start_scores(
+    backend: Backend, seed: int, steps: list[Step], X: Array, center: Array, n_classes: int
+) -> Array:
+    """Return the scores (n, J) of X after `steps`, in the dtype of X."""
+    F = backend.xp.zeros((X.shape[0], n_classes), dtype=X.dtype)
+    for step in steps:
+        F = F + evaluate(backend, step, X, center, seed)
+    return F

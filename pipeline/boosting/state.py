@@ -1,0 +1,77 @@
+"""A fitted classifier as plain arrays and a JSON header, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.boosting.learners import Step
+from pipeline.boosting.linear import LinearModel
+from pipeline.boosting.loop import History
+
+if TYPE_CHECKING:
+    from pipeline.backends.protocol import Backend
+    from pipeline.boosting.estimator import LogitBoostClassifier
+
+SKIPPED = ("random_state", "backend", "verbose", "warm_start", "class_weight")  # not part of the fitted function
+
+
+def to_host(backend: Backend, step: Step) -> Step:
+    """Return a step whose arrays are NumPy's."""
+    return Step(backend.get(step.coef), backend.get(step.intercept), step.index, step.columns, step.gamma)
+
+
+def dump(model: LogitBoostClassifier) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the arrays and header of a fitted model; the header holds its parameters and counts."""
+    classes = model.classes_
+    if classes.dtype == object:
+        classes = np.asarray(classes.tolist())  # strings of one type: an array that needs no pickle
+        if classes.dtype == object:
+            raise ValueError(f"classes of mixed types cannot be saved: {model.classes_!r}")
+    arrays = {
+        "classes": classes,
+        "center": model.center_,
+        "feature_importances": model.feature_importances_,
+        "train_loss": np.asarray(model.train_loss_, dtype=np.float64),
+        "validation_loss": np.asarray(model.validation_loss_, dtype=np.float64),
+        "rank": model.rank_,
+        "ladder": model.ladder_,
+    }
+    if model._linear is not None:
+        arrays["coef"], arrays["intercept"] = model._linear
+    else:
+        steps = model._history.steps
+        arrays["step_coef"] = np.stack([s.coef for s in steps])
+        arrays["step_intercept"] = np.stack([s.intercept for s in steps])
+        arrays["step_gamma"] = np.array([s.gamma for s in steps])
+        arrays["step_index"] = np.array([s.index for s in steps])
+    params = {k: v for k, v in model.get_params().items() if k not in SKIPPED}
+    header = {
+        "params": {k: list(v) if isinstance(v, tuple) else v for k, v in params.items()},
+        "seed": model.seed_,
+        "n_rounds": model.n_rounds_,
+        "n_features": int(model.n_features_in_),
+        "stopped": model.stopped_,
+    }
+    return arrays, header
+
+
+def load(cls: type, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> LogitBoostClassifier:
+    """Return the fitted model described by `arrays` and `header`."""
+    params = {k: tuple(v) if isinstance(v, list) else v for k, v in header["params"].items()}
+    model = cls(**params)
+    model.seed_, model.n_rounds_ = int(header["seed"]), int(header["n_rounds"])
+    model.n_features_in_, model.stopped_ = int(header["n_features"]), header["stopped"]
+    model.classes_, model.center_ = arrays["classes"], arrays["center"]
+    model.feature_importances_ = arrays["feature_importances"]
+    model.train_loss_ = arrays["train_loss"].tolist()
+    model.validation_loss_ = arrays["validation_loss"].tolist()
+    model.rank_, model.ladder_ = arrays["rank"], arrays["ladder"]
+    model._history, model._linear = History(), None
+    if "coef" in arrays:
+        model._linear = LinearModel(arrays["coef"], arrays["intercept"])
+    else:
+        rows = zip(*(arrays[f"step_{k}"] for k in ("coef", "intercept", "index", "gamma")), strict=True)
+        model._history.steps = [Step(c, b, int(i), None, float(g)) for c, b, i, g in rows]
+    return model
