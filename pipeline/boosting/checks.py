@@ -72,7 +72,7 @@ def sample_weight(weight: Any, class_weight: Any, y: np.ndarray) -> np.ndarray:
     if (s < 0).any():
         raise ValueError(f"sample_weight must be at least 0, but row {int(np.argmin(s))} is {s.min()}")
     if not (s > 0).any():
-        raise ValueError("sample_weight is 0 for every row: there is nothing to fit")
+        raise ValueError("sample_weight is zero for every row: there is nothing to fit")
     if class_weight is not None:
         s = s * compute_sample_weight(class_weight, y)
     return s
@@ -91,7 +91,7 @@ def validation_set(model: LogitBoostClassifier, validation: Any) -> tuple[np.nda
     """Return (X, y, unit weights) of an explicit validation set, checked against the training classes."""
     if not isinstance(validation, tuple | list) or len(validation) != 2:
         raise ValueError("validation must be a pair (X, y)")
-    X = validate_data(model, validation[0], dtype=model.dtype, order="C", reset=False)
+    X = validate_data(model, validation[0], dtype=model.dtype_, order="C", reset=False)
     y = np.asarray(validation[1])
     if y.shape != (X.shape[0],):
         raise ValueError(f"validation: y must be of shape ({X.shape[0]},), not {y.shape}")

@@ -49,6 +49,7 @@ def dump(model: LogitBoostClassifier) -> tuple[dict[str, np.ndarray], dict[str, 
     params = {k: v for k, v in model.get_params().items() if k not in SKIPPED}
     header = {
         "params": {k: list(v) if isinstance(v, tuple) else v for k, v in params.items()},
+        "dtype": model.dtype_,
         "seed": model.seed_,
         "n_rounds": model.n_rounds_,
         "n_features": int(model.n_features_in_),
@@ -61,6 +62,7 @@ def load(cls: type, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> Lo
     """Return the fitted model described by `arrays` and `header`."""
     params = {k: tuple(v) if isinstance(v, list) else v for k, v in header["params"].items()}
     model = cls(**params)
+    model.dtype_ = header["dtype"]
     model.seed_, model.n_rounds_ = int(header["seed"]), int(header["n_rounds"])
     model.n_features_in_, model.stopped_ = int(header["n_features"]), header["stopped"]
     model.classes_, model.center_ = arrays["classes"], arrays["center"]
