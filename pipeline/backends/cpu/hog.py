@@ -1,0 +1,259 @@
+"""HoG by Numba kernels over the whole batch, equal to scikit-image's to 1e-6."""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline.backends import hog_rules
+from pipeline.config import BLOCK_NORMS
+
+if TYPE_CHECKING:
+    from pipeline.features.layout import HogLayout
+
+CHUNK = 64  # images converted at a time: a few hundred kB, which stay in the second-level cache
+ORDERED_AREA = 100  # pixels per cell above which scikit-image's float32 rounding is followed step by step
+
+
+def hog(
+    pixels: np.ndarray, layout: HogLayout, block_norm: str, transform_sqrt: bool, dtype: str
+) -> np.ndarray:
+    """Return the HoG features of a batch.
+
+    Parameters
+    ----------
+    pixels : ndarray, shape (n, h, w) or (n, h, w, channels)
+        Images of any real type and memory order. Values are not rescaled: uint8 stays 0 to 255. Of a colour pixel the
+        channel with the longest gradient votes, the first on ties.
+    layout : HogLayout
+        Image, cell and block sizes and the number of orientations.
+    block_norm : {'L1', 'L1-sqrt', 'L2', 'L2-Hys'}
+        How a block is normalised; epsilon is 1e-5.
+    transform_sqrt : bool
+        Take the square root of each pixel first.
+    dtype : {'float32', 'float64'}
+        Type of the result.
+
+    Returns
+    -------
+    ndarray, shape (n, layout.n_features)
+        Features in the layout's order. A pixel that is NaN or infinite spoils the blocks of its cell and the cells
+        beside it, no others.
+
+    Raises
+    ------
+    ValueError
+        If the batch does not fit the layout, or a setting is unknown (see :mod:`pipeline.backends.hog_rules`).
+
+    Notes
+    -----
+    Memory beyond the result is a few hundred kB per thread. Images are shared out among ``numba.get_num_threads()``
+    threads in static chunks, and each image's features depend on that image only: results do not depend on threads.
+
+    References
+    ----------
+    Dalal, N. and Triggs, B., Histograms of Oriented Gradients for Human Detection, CVPR 2005.
+    """
+    hog_rules.check(pixels, layout, block_norm, transform_sqrt, dtype)
+    out = np.empty((len(pixels), layout.n_features), dtype=dtype)
+    _run(pixels, layout, BLOCK_NORMS.index(block_norm), transform_sqrt, out)
+    return out
+
+
+def _cell_histograms(
+    pixels: np.ndarray, layout: HogLayout, transform_sqrt: bool, dtype: str = "float64"
+) -> np.ndarray:
+    """Return the mean gradient magnitude per cell and orientation, before blocks, as (n, rows, cols, orientations).
+
+    A fifth of the size of the features at the default layout.
+    """
+    from pipeline.backends.cpu.hog_kernels import CELLS
+
+    hog_rules.check(pixels, layout, "L2-Hys", transform_sqrt, dtype)
+    out = np.empty((len(pixels), math.prod(layout.cells) * layout.orientations), dtype=dtype)
+    _run(pixels, layout, CELLS, transform_sqrt, out)
+    return out.reshape(len(pixels), *layout.cells, layout.orientations)
+
+
+def hog_image(pixels: np.ndarray, layout: HogLayout, transform_sqrt: bool) -> np.ndarray:
+    """Return a picture of each image's cell histograms: in each cell one line per orientation, along the edge.
+
+    Parameters
+    ----------
+    pixels, layout, transform_sqrt
+        As in :func:`hog`.
+
+    Returns
+    -------
+    ndarray of float32 or float64, shape (n, h, w)
+        Brightness is the sum of the cell values of the lines through a pixel. float32 for float16 and float32 input.
+
+    Raises
+    ------
+    ValueError
+        As in :func:`hog`.
+    """
+    from skimage.draw import line
+
+    cells = _cell_histograms(pixels, layout, transform_sqrt)
+    out = np.zeros((len(pixels), *layout.image_shape), dtype=hog_rules.float_type(pixels.dtype))
+    height, width = layout.pixels_per_cell
+    radius = min(height, width) // 2 - 1
+    for k in range(layout.orientations):
+        angle = np.pi * (k + 0.5) / layout.orientations
+        down, right = radius * np.cos(angle), radius * np.sin(angle)
+        for r in range(layout.cells[0]):
+            for c in range(layout.cells[1]):
+                row, col = r * height + height // 2, c * width + width // 2
+                # end points are cut to whole pixels after the sum, so they differ from cell to cell by rounding
+                at = line(int(row - down), int(col + right), int(row + down), int(col - right))
+                out[:, at[0], at[1]] += cells[:, r, c, k, None]
+    return out
+
+
+def _cotangents(orientations: int, padded: int, dtype: np.dtype) -> np.ndarray:
+    """Return the cotangent of the upper edge of each bin; -inf, which no gradient reaches, for the last and beyond.
+
+    On the axes and diagonals, where gradients lie exactly on an edge, the value is exact, or next to exact on the side
+    where scikit-image's edge 180 / n * i was rounded to.
+    """
+    out = np.full(padded, -np.inf, dtype=dtype)
+    for i in range(1, orientations):
+        edge = 180.0 / orientations * i
+        quarter = round(edge / 45.0)
+        if abs(edge - 45.0 * quarter) < 1e-9:
+            value = dtype.type(2 - quarter)  # 45, 90, 135 degrees: 1, 0, -1
+            beyond = np.sign(edge - 45.0 * quarter)
+            out[i - 1] = np.nextafter(value, dtype.type(-2 * beyond)) if beyond else value
+        else:
+            out[i - 1] = 1.0 / math.tan(math.radians(edge))
+    return out
+
+
+def _run(pixels: np.ndarray, layout: HogLayout, norm: int, transform_sqrt: bool, out: np.ndarray) -> None:
+    """Share the images out among threads, and let each write its rows of `out`."""
+    from numba import get_num_threads
+
+    n = len(pixels)
+    threads = min(get_num_threads(), -(-n // CHUNK))
+    bounds = [n * i // threads for i in range(threads + 1)] if threads else [0]
+    parts = [slice(first, last) for first, last in zip(bounds[:-1], bounds[1:], strict=True)]
+    workers = [_Worker(pixels.dtype, layout, norm, transform_sqrt, out.dtype) for _ in parts]
+    if threads == 1:
+        workers[0](pixels, out)
+    elif threads:
+        workers[0].compile(out)
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(lambda worker, part: worker(pixels[part], out[part]), workers, parts))
+
+
+class _Worker:
+    """Scratch memory of one thread, and the kernels' arguments."""
+
+    def __init__(
+        self, source: np.dtype, layout: HogLayout, norm: int, transform_sqrt: bool, out_dtype: np.dtype
+    ) -> None:
+        from pipeline.backends.cpu import hog_kernels
+
+        rows, cols = layout.cells
+        gray = layout.channels is None
+        # differences of 8-bit pixels and their squares are exact in float32; all else needs float64
+        small = (
+            source in (np.uint8, np.int8, np.bool_) and gray and not transform_sqrt and out_dtype == np.float32
+        )
+        self.kernels = hog_kernels
+        self.sqrt = transform_sqrt
+        self.follow = math.prod(layout.pixels_per_cell) > ORDERED_AREA
+        small = small and not self.follow
+        self.subtract = np.dtype(np.float32) if small else hog_rules.float_type(source)
+        self.sum = np.dtype(np.float32 if small else np.float64)
+        self.source = np.dtype(np.uint8) if small and source != np.int8 else self.subtract
+        self.check = not small
+        self.norm = norm
+        self.layout = layout
+        padded = -(-layout.orientations // hog_kernels.GROUP) * hog_kernels.GROUP
+        width = cols * layout.pixels_per_cell[1]
+        self.cot = _cotangents(layout.orientations, padded, self.sum)
+        self.work = np.zeros((3 * hog_kernels.ROWS + 3, width), self.sum)
+        self.acc = np.zeros((padded, width), self.sum)
+        self.pixels = np.zeros((layout.channels or 1, *layout.image_shape), self.subtract)
+        self.hist = np.zeros((rows, cols * layout.orientations), self.sum)
+        self.sums = np.zeros((rows, cols), self.sum)
+        self.total = np.zeros((cols, layout.orientations), np.float32)
+
+    def __call__(self, pixels: np.ndarray, out: np.ndarray) -> None:
+        """Write the features of `pixels` to `out`, chunk by chunk."""
+        for first in range(0, len(pixels), CHUNK):
+            part = slice(first, first + CHUNK)
+            images = self._convert(pixels[part])
+            redo = np.full(len(images), self.follow)
+            if not self.follow:
+                arguments = self._fast_arguments(images, out[part], redo)
+                self._call(self.kernels.fast, arguments)
+            if redo.any():
+                self._call(self.kernels.ordered, self._ordered_arguments(images, out[part], redo))
+
+    def compile(self, out: np.ndarray) -> None:
+        """Compile before threads start, so that they do not wait for one another inside."""
+        from pipeline.backends.cpu.jit import prepare
+
+        shape = (1, self.layout.channels or 1, *self.layout.image_shape)
+        images, redo = np.zeros(shape, self.source), np.zeros(1, bool)
+        if self.follow:
+            prepare(self.kernels.ordered, *self._ordered_arguments(images, out[:1], redo))
+        else:
+            prepare(self.kernels.fast, *self._fast_arguments(images, out[:1], redo))
+
+    @staticmethod
+    def _call(compiled, arguments) -> None:
+        from pipeline.backends.cpu.jit import prepare
+
+        prepare(compiled, *arguments)
+        compiled(*arguments)
+
+    def _convert(self, pixels: np.ndarray) -> np.ndarray:
+        """Return (n, channels, h, w), contiguous, in the type the kernel reads; no copy where it is that already."""
+        images = pixels[:, None] if pixels.ndim == 3 else np.moveaxis(pixels, -1, 1)
+        if self.source == np.uint8:
+            return np.ascontiguousarray(images).view(np.uint8)
+        images = np.ascontiguousarray(images, dtype=self.source)
+        return np.sqrt(images) if self.sqrt else images
+
+    def _fast_arguments(self, images, out, redo) -> tuple:
+        layout = self.layout
+        return (
+            images,
+            self.pixels,
+            layout.pixels_per_cell,
+            layout.cells_per_block,
+            layout.orientations,
+            self.cot,
+            self.work,
+            self.acc,
+            self.hist,
+            self.sums,
+            self.norm,
+            self.check,
+            out,
+            redo,
+        )
+
+    def _ordered_arguments(self, images, out, redo) -> tuple:
+        layout = self.layout
+        return (
+            images,
+            layout.pixels_per_cell,
+            layout.cells_per_block,
+            layout.orientations,
+            self.cot,
+            self.work,
+            self.total,
+            self.hist,
+            self.sums,
+            self.norm,
+            out,
+            redo,
+        )

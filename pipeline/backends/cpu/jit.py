@@ -1,0 +1,68 @@
+"""Compile Numba kernels once per machine: cached on disk, safe when many processes start, and without a writable folder."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numba
+from numba.core.caching import NullCache
+
+log = logging.getLogger(__name__)
+_compiling = threading.RLock()
+
+
+def kernel(function: Callable) -> Any:
+    """Return `function` compiled by Numba: no Python objects, the GIL released, machine code kept on disk if possible.
+
+    No fast-math flag is set: ties between two orientation bins are decided by exact products, which a fused
+    multiply-add would change.
+    """
+    compiled = numba.njit(nogil=True, error_model="numpy")(function)
+    try:
+        compiled.enable_caching()
+    except RuntimeError as error:  # neither the package's folder nor the user's cache folder is writable
+        log.debug("%s is compiled anew in each process: %s", function.__name__, error)
+    return compiled
+
+
+def prepare(compiled: Any, *arguments: Any) -> None:
+    """Load or compile `compiled` for the types of `arguments`, one process at a time.
+
+    Numba's on-disk index is not safe against two processes that save at the same moment: both may claim one file
+    name, and a later reader would run the other's machine code. A lock beside the cache serialises them.
+    """
+    signature = tuple(numba.typeof(argument) for argument in arguments)
+    if signature in compiled.overloads:
+        return
+    with _compiling:
+        if signature in compiled.overloads:
+            return
+        try:
+            with _locked(compiled.stats.cache_path):
+                compiled.compile(signature)
+        except OSError as error:  # disk full, quota, folder made read-only meanwhile: do without the cache
+            log.debug("the compiled %s is not kept: %s", compiled.__name__, error)
+            compiled._cache = NullCache()
+            compiled.compile(signature)
+
+
+@contextlib.contextmanager
+def _locked(folder: str | None) -> Iterator[None]:
+    """Hold an advisory lock on `folder` (no lock where there is no folder, or on a system without flock)."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: Numba's own atomic renames are all there is
+        yield
+        return
+    if folder is None:
+        yield
+        return
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "kernels.lock"), "ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield  # closing the file releases the lock

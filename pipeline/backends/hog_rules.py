@@ -1,0 +1,53 @@
+"""Rules that every backend's HoG shares: what input is refused, and in which type pixels are subtracted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline.config import BLOCK_NORMS
+
+if TYPE_CHECKING:
+    from pipeline.features.layout import HogLayout
+
+
+def check(pixels: np.ndarray, layout: HogLayout, block_norm: str, transform_sqrt: bool, dtype: str) -> None:
+    """Refuse a batch, or a setting, that would not give what scikit-image gives.
+
+    Parameters
+    ----------
+    pixels : ndarray, shape (n, h, w) or (n, h, w, channels)
+        The batch.
+    layout : HogLayout
+        What the batch must look like.
+    block_norm, transform_sqrt, dtype
+        As in ``hog``.
+
+    Raises
+    ------
+    ValueError
+        Complex or non-numeric pixels, another shape than the layout's, an unknown norm or dtype, or negative pixels
+        together with `transform_sqrt`.
+    """
+    if block_norm not in BLOCK_NORMS:
+        raise ValueError(f"block_norm must be one of {', '.join(BLOCK_NORMS)}, not {block_norm!r}")
+    if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise ValueError(f"dtype must be float32 or float64, not {dtype!r}")
+    if pixels.dtype.kind not in "biuf":
+        raise ValueError(f"pixels must be real numbers, not {pixels.dtype}; pass the magnitude or the real part")
+    wanted = layout.image_shape if layout.channels is None else (*layout.image_shape, layout.channels)
+    if pixels.ndim != len(wanted) + 1 or pixels.shape[1:] != wanted:
+        raise ValueError(
+            f"pixels of shape {pixels.shape} do not fit the layout: expected (n, {', '.join(map(str, wanted))})"
+        )
+    if transform_sqrt and pixels.size and pixels.dtype.kind in "if" and np.nanmin(pixels) < 0:
+        raise ValueError(
+            "transform_sqrt=True takes square roots of pixels, but the smallest pixel is "
+            f"{np.nanmin(pixels)}; shift the pixels to 0 or above, or set transform_sqrt=False"
+        )
+
+
+def float_type(dtype: np.dtype) -> np.dtype:
+    """Return the type in which gradients are taken: float32 for float16 and float32, float64 for all others."""
+    return np.dtype(np.float32 if dtype in (np.float16, np.float32) else np.float64)

@@ -1,0 +1,261 @@
+"""HoG as a scikit-learn transformer, over whichever backend is chosen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from pipeline import backends
+from pipeline.features.layout import HogLayout
+
+
+class HogExtractor(TransformerMixin, BaseEstimator):
+    """Histograms of oriented gradients of a batch of images of one size.
+
+    The features are those of scikit-image's ``skimage.feature.hog``, to 1e-6, with either backend.
+
+    Parameters
+    ----------
+    orientations : int
+        Number of bins in 0 to 180 degrees.
+    pixels_per_cell : tuple of int
+        Rows and columns of a cell, in pixels.
+    cells_per_block : tuple of int
+        Rows and columns of a block, in cells.
+    block_norm : {'L1', 'L1-sqrt', 'L2', 'L2-Hys'}
+        How a block is normalised.
+    transform_sqrt : bool
+        Take the square root of each pixel first. Pixels must not be negative.
+    channel_axis : int or None
+        Axis of the batch that holds the channels of colour images, such as -1; None for grayscale.
+    dtype : {'float32', 'float64'}
+        Type of the features.
+    backend : {'cpu', 'reference'}
+        Who computes.
+
+    Attributes
+    ----------
+    layout_ : HogLayout
+        The layout of the images given to ``fit``.
+    n_features_in_ : int
+        Pixels per image, all channels counted.
+
+    References
+    ----------
+    Dalal, N. and Triggs, B., Histograms of Oriented Gradients for Human Detection, CVPR 2005.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> HogExtractor().fit_transform(np.zeros((2, 50, 100), dtype=np.uint8)).shape
+    (2, 3240)
+    """
+
+    def __init__(
+        self,
+        orientations: int = 9,
+        pixels_per_cell: tuple[int, int] = (8, 8),
+        cells_per_block: tuple[int, int] = (3, 3),
+        block_norm: str = "L2-Hys",
+        transform_sqrt: bool = False,
+        channel_axis: int | None = None,
+        dtype: str = "float32",
+        backend: str = "cpu",
+    ) -> None:
+        self.orientations = orientations
+        self.pixels_per_cell = pixels_per_cell
+        self.cells_per_block = cells_per_block
+        self.block_norm = block_norm
+        self.transform_sqrt = transform_sqrt
+        self.channel_axis = channel_axis
+        self.dtype = dtype
+        self.backend = backend
+
+    def layout(self, image_shape: tuple[int, int], channels: int | None = None) -> HogLayout:
+        """Return the layout these settings give for images of `image_shape` (rows, cols), before any work.
+
+        Raises
+        ------
+        ValueError
+            If a setting is out of range or the image is smaller than one block.
+        """
+        return HogLayout(
+            image_shape, self.orientations, self.pixels_per_cell, self.cells_per_block, channels
+        )
+
+    def fit(self, X: Any, y: Any = None) -> HogExtractor:
+        """Learn the size of the images; nothing else is learnt.
+
+        Parameters
+        ----------
+        X : array_like, shape (n, h, w), or with one more axis `channel_axis`
+            The images.
+        y : object
+            Ignored.
+
+        Returns
+        -------
+        HogExtractor
+            The extractor itself.
+
+        Raises
+        ------
+        ValueError
+            If X is no batch of real images of one size, or smaller than one block.
+        """
+        images = self._images(X)
+        self.layout_ = self._layout_of(images)
+        self.n_features_in_ = int(np.prod(images.shape[1:]))
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Return the features of the images.
+
+        Parameters
+        ----------
+        X : array_like, shape (n, h, w), or with one more axis `channel_axis`
+            Images of the size given to ``fit``, of any real type; values are not rescaled. n may be 0.
+
+        Returns
+        -------
+        ndarray, shape (n, layout_.n_features)
+            Features in the order of :class:`HogLayout`.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before ``fit``.
+        ValueError
+            If the images are not real, not finite, of unequal size or of another size than at ``fit``.
+        """
+        check_is_fitted(self)
+        images = self._images(X)
+        layout = self._layout_of(images)
+        if layout != self.layout_:
+            raise ValueError(
+                f"the images give {layout.n_features} features ({_describe(layout)}) but fit saw "
+                f"{self.layout_.n_features} features ({_describe(self.layout_)}); give images of the size seen at fit"
+            )
+        return backends.get(self.backend).hog.hog(
+            images, layout, self.block_norm, self.transform_sqrt, self.dtype
+        )
+
+    def hog_image(self, X: Any) -> np.ndarray:
+        """Return scikit-image's picture of the descriptor of each image: (n, h, w), see :func:`hog_image`.
+
+        Raises
+        ------
+        ValueError
+            As ``transform``.
+        """
+        images = self._images(X)
+        return backends.get(self.backend).hog.hog_image(images, self._layout_of(images), self.transform_sqrt)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the names of the features, ``block_r_c_cell_r_c_bin_k``, as an object array (n_features,)."""
+        check_is_fitted(self)
+        return np.array(self.layout_.feature_names(), dtype=object)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = True
+        tags.requires_fit = True
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+    def _images(self, X: Any) -> np.ndarray:
+        """Return X as an array (n, h, w) or (n, h, w, channels) of finite real numbers."""
+        images = _as_batch(X)
+        if images.dtype.kind not in "biuf":
+            raise ValueError(
+                f"images must be real numbers, not {images.dtype}; pass the magnitude or the real part"
+            )
+        expected = "(n, rows, cols)" if self.channel_axis is None else "(n, rows, cols, channels)"
+        if images.ndim != (3 if self.channel_axis is None else 4):
+            hint = "; colour images need channel_axis=-1" if images.ndim == 4 else ""
+            raise ValueError(
+                f"images must have shape {expected}, not {images.shape}; one image needs a leading axis, "
+                f"image[np.newaxis]{hint}"
+            )
+        if self.channel_axis is not None:
+            if not -4 <= self.channel_axis < 4 or self.channel_axis in (0, -4):
+                raise ValueError(f"channel_axis must be 1, 2, 3, -1, -2 or -3, not {self.channel_axis!r}")
+            images = np.moveaxis(images, self.channel_axis, -1)
+        _check_finite(images)
+        return images
+
+    def _layout_of(self, images: np.ndarray) -> HogLayout:
+        channels = None if self.channel_axis is None else images.shape[3]
+        try:
+            return self.layout((images.shape[1], images.shape[2]), channels)
+        except ValueError as error:
+            if self.channel_axis is None and images.shape[2] <= 4:
+                raise ValueError(
+                    f"{error}. A batch of shape {images.shape} is read as (n, rows, cols): one colour image needs a "
+                    "leading axis, image[np.newaxis], and channel_axis=-1"
+                ) from None
+            raise
+
+
+def hog_image(images: Any, **settings: Any) -> np.ndarray:
+    """Return a picture of the HoG descriptor of each image, as ``skimage.feature.hog(visualize=True)`` draws it.
+
+    Parameters
+    ----------
+    images : array_like, shape (n, h, w), or with one more axis `channel_axis`
+        The images.
+    **settings
+        Parameters of :class:`HogExtractor`.
+
+    Returns
+    -------
+    ndarray, shape (n, h, w)
+        In each cell one line per orientation, along the edge it stands for, as bright as the cell's value.
+
+    Raises
+    ------
+    ValueError
+        If the images or settings are unfit for :class:`HogExtractor`.
+    """
+    return HogExtractor(**settings).hog_image(images)
+
+
+def _as_batch(X: Any) -> np.ndarray:
+    """Return X as an array, naming the first image of another size than the first."""
+    if isinstance(X, (list, tuple)):
+        shapes = [np.shape(image) for image in X]
+        for position, shape in enumerate(shapes):
+            if shape != shapes[0]:
+                raise ValueError(
+                    f"image {position} has shape {shape} but image 0 has {shapes[0]}; bring all images to one size"
+                )
+    images = np.asarray(X)
+    if images.dtype == object:
+        raise ValueError("images must be one array of real numbers, or a list of arrays of one size")
+    return images
+
+
+def _check_finite(images: np.ndarray) -> None:
+    """Raise for the first image that holds NaN or infinity, looking at few images at a time."""
+    if images.dtype.kind != "f":
+        return
+    for first in range(0, len(images), 256):
+        good = np.isfinite(images[first : first + 256]).all(axis=tuple(range(1, images.ndim)))
+        if not good.all():
+            raise ValueError(
+                f"image {first + int(np.argmin(good))} holds NaN or infinity; remove the image or mend its pixels"
+            )
+
+
+def _describe(layout: HogLayout) -> str:
+    rows, cols = layout.image_shape
+    return (
+        f"{rows} x {cols} images, {'grayscale' if layout.channels is None else f'{layout.channels} channels'}, "
+        f"{layout.blocks[0]} x {layout.blocks[1]} blocks of "
+        f"{layout.cells_per_block[0]} x {layout.cells_per_block[1]} cells of "
+        f"{layout.pixels_per_cell[0]} x {layout.pixels_per_cell[1]} pixels, {layout.orientations} orientations"
+    )
