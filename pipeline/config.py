@@ -250,7 +250,7 @@ class Train:
     hog: Hog = field(default_factory=Hog)
     classifier: Classifier = field(default_factory=Classifier)
     split: Split = field(default_factory=Split)
-    run_dir: str = MISSING  # filled in by Hydra
+    run_dir: str = MISSING  # filled in by the command line
     plots: bool = True
 
 

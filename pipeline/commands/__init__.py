@@ -1,0 +1,63 @@
+"""The commands, one file each. ``run(cfg, stages)`` of each does the work and returns its figure, if it has one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """What a user is told about a command."""
+
+    brief: str
+    about: str
+    examples: tuple[str, ...]
+
+
+COMMANDS: dict[str, Command] = {
+    "train": Command(
+        "fit a classifier to labelled images, evaluate it and save it",
+        "Reads labelled images, holds some out, computes HoG features, boosts a classifier, evaluates it on the\n"
+        "held-out images and saves model, figures and plots in a new folder below runs/train.\n"
+        "With --multirun the figure that comes back from each run is test.log_loss (smaller is better).",
+        (
+            "data=folder data.path=photos",
+            "classifier=random_features preprocess=clahe",
+            "--multirun classifier=subspace,ridge classifier.n_rounds=20,50",
+        ),
+    ),
+    "predict": Command(
+        "label images with a saved model",
+        "Labels a folder of images, one file or a packed set, and writes path, label and the probability of\n"
+        "each class as CSV. Image size, preprocessing and HoG come from the model.",
+        (
+            "model=runs/train/2025-01-31_12-00-00-000000/model.npz data.path=photos",
+            "model=model.npz data.path=one.jpg out=label.csv",
+            "model=model.npz data.path=photos.npz chunk=256",
+        ),
+    ),
+    "evaluate": Command(
+        "figures of a saved model on labelled images, or a cross-validation",
+        "With model=...: how well a saved model labels images whose classes are known. With split.folds=k: no\n"
+        "model, but a cross-validation of the settings below.",
+        (
+            "model=model.npz data=folder data.path=photos",
+            "split.folds=5 classifier=ridge",
+            "split.folds=5 split=grouped data=folder data.path=signs",
+        ),
+    ),
+    "pack": Command(
+        "decode a folder of images once, so that later runs skip decoding",
+        "Decodes a folder of class folders in parallel and writes one packed set. Files that cannot be read are\n"
+        "listed in rejected.csv of the run folder.",
+        (
+            "data.path=photos out=photos.npz",
+            "data.path=photos out=photos.npz image.height=64 image.width=64",
+            "data.path=photos out=photos.npz image=pad data.max_rejected=0.5",
+        ),
+    ),
+    "doctor": Command(
+        "what this machine has, and what is missing",
+        "Reports processor, memory, BLAS, GPU, versions and disk space, and says what to install for what is missing.",
+        ("", "backend.threads=1", "backend=reference"),
+    ),
+}

@@ -1,0 +1,298 @@
+"""The command line: ``python -m pipeline COMMAND key=value ...`` on Hydra.
+
+Hydra composes ``conf/COMMAND.yaml`` over the schema in :mod:`pipeline.config`; the result becomes plain dataclasses
+here, and goes to ``run`` in ``pipeline/commands/COMMAND.py``. A user's mistake is told in one line with exit status 2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+import os
+import re
+import sys
+import time
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from pipeline import config
+from pipeline.commands import COMMANDS
+from pipeline.errors import ConfigError, OutputError, PipelineError
+from pipeline.reporting import help as texts
+from pipeline.reporting.stages import Stages
+
+HERE = Path(__file__).resolve().parent
+CONF = next((folder for folder in (HERE / "conf", HERE.parent / "conf") if folder.is_dir()), HERE / "conf")
+
+FLAGS = {"-m", "--multirun", "-r", "--run", "--resolve", "--hydra-help", "--version", "-h", "--help"}
+FLAGS_WITH_VALUE = {"-c", "--cfg", "-p", "--package", "-i", "--info", "-cd", "--config-dir"}
+# Paths and regular expressions are free text: they may hold the characters of Hydra's override grammar.
+FREE_TEXT = {"data.path", "model", "out", "split.group_by"}
+NOT_A_GROUP = {"hydra"}
+
+
+class Outcome(NamedTuple):
+    """How one job ended: its overrides, its figure, and the message of its failure."""
+
+    overrides: tuple[str, ...]
+    figure: float | None
+    failure: str | None
+
+
+def main() -> NoReturn:
+    """Run the command that the command line names, and exit with its status."""
+    started = time.perf_counter()
+    try:
+        sys.exit(_dispatch(sys.argv[1:], started))
+    except KeyboardInterrupt:
+        _complain("interrupted; nothing that was being written was kept half-finished")
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of a pipe went away, as in `... --help | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _dispatch(argv: Sequence[str], started: float) -> int:
+    briefs = {name: command.brief for name, command in COMMANDS.items()}
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(texts.usage(briefs))
+        return 0
+    if argv[0] == "--version":
+        from pipeline import __version__
+
+        print(f"hogboost {__version__}")
+        return 0
+    name, arguments = argv[0], list(argv[1:])
+    try:
+        if name not in COMMANDS:
+            raise ConfigError(f"no command '{name}'.{_hint(name, COMMANDS)} Commands: {', '.join(COMMANDS)}")
+        return _command(name, arguments, started)
+    except Exception as error:
+        if not _is_users(error):
+            raise
+        _complain(_one_line(error), name)
+        return 2
+
+
+def _command(name: str, arguments: list[str], started: float) -> int:
+    config.register()
+    sweep = bool({"-m", "--multirun"} & set(arguments))
+    arguments = [_quoted(argument, sweep) for argument in arguments]
+    _check(name, arguments, sweep)
+    if any(a.startswith("data.path=") for a in arguments) and not any(a.startswith("data=") for a in arguments):
+        arguments.append("data=auto")  # a path alone says that the images come from there
+    if {"-h", "--help"} & set(arguments):
+        print(_help(name, [a for a in arguments if not a.startswith("-") and "=" in a]))
+        return 0
+    return _run(name, arguments, started)
+
+
+def _run(name: str, arguments: list[str], started: float) -> int:
+    """Let Hydra compose the settings, and run the command once, or once per job of a sweep."""
+    import hydra
+
+    outcomes: list[Outcome] = []
+    task = _task(name, outcomes, started)
+    sys.argv = [f"pipeline {name}", *arguments]
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then hands its errors to us instead of printing and exiting
+    try:
+        hydra.main(version_base="1.3", config_path=str(CONF), config_name=name)(task)()
+    except (OSError, ValueError) as error:
+        if outcomes or not isinstance(error.__cause__ or error, OSError):
+            raise
+        raise OutputError(
+            f"the run folder cannot be written: {error.__cause__ or error}; "
+            "start in a folder that you may write, or give another with hydra.run.dir=..."
+        ) from error
+    if len(outcomes) > 1:
+        from pipeline.reporting.tables import sweep_table
+
+        sweep_table(outcomes)
+    return 2 if any(outcome.failure for outcome in outcomes) else 0
+
+
+def _task(name: str, outcomes: list[Outcome], started: float) -> Callable[[Any], float | None]:
+    """Return the function that Hydra calls for each job. A user's mistake is recorded, so a sweep goes on."""
+
+    def task(cfg: Any) -> float | None:
+        from hydra.core.hydra_config import HydraConfig
+        from omegaconf import OmegaConf
+
+        overrides = tuple(map(str, OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)))
+        outcomes.append(Outcome(overrides, None, "failed"))  # stands if an unforeseen error passes through
+        try:
+            settings = _settings(cfg)
+            run = importlib.import_module(f"pipeline.commands.{name}").run
+            figure = run(settings, Stages(started if len(outcomes) == 1 else None))
+        except Exception as error:
+            if not _is_users(error):
+                raise
+            message = _one_line(error)
+            outcomes[-1] = Outcome(overrides, None, message)
+            _complain(message, name)
+            return None
+        outcomes[-1] = Outcome(overrides, figure, None)
+        return figure
+
+    task.__module__ = f"pipeline.commands.{name}"  # Hydra names the job, its folder and its log after it
+    return task
+
+
+def _settings(cfg: Any) -> Any:
+    """Return the composed settings as the schema's dataclasses, and keep them, resolved, in the run folder."""
+    import logging
+
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import OmegaConf
+
+    OmegaConf.update(cfg, "run_dir", HydraConfig.get().runtime.output_dir)
+    missing = sorted(OmegaConf.missing_keys(cfg))
+    if missing:
+        raise ConfigError(f"{missing[0]} must be given: {missing[0]}=...")
+    logging.captureWarnings(True)
+    settings = OmegaConf.to_object(cfg)  # runs the range checks of the schema
+    if HydraConfig.get().output_subdir is not None:
+        path = Path(settings.run_dir) / "config.yaml"
+        path.write_text(OmegaConf.to_yaml(cfg, resolve=True), encoding="utf-8")
+    return settings
+
+
+def _is_users(error: Exception) -> bool:
+    """Tell whether an error is about what the program was given (one line) or about the program (a traceback)."""
+    if isinstance(error, PipelineError | MemoryError):
+        return True
+    if "hydra" not in sys.modules:
+        return False
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    # A plain ValueError is the user's only where the schema raised it; below, it is a fault of the program.
+    return isinstance(error, HydraException | OmegaConfBaseException) or _from_schema(error)
+
+
+def _from_schema(error: BaseException) -> bool:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return isinstance(error, ValueError) and trace is not None and trace.tb_frame.f_code is config._check.__code__
+
+
+def _one_line(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return f"out of memory ({str(error) or 'no detail'}); use fewer or smaller images, or a smaller hog= or chunk="
+    for fault in (error.__cause__, error):
+        key, message = getattr(fault, "full_key", None), getattr(fault, "msg", None)
+        if key and message:
+            return f"{key}: {message.splitlines()[0]}"
+    return " ".join(str(error).split())
+
+
+def _complain(message: str, name: str = "") -> None:
+    sys.stdout.flush()
+    print(f"pipeline {name}".rstrip() + f": {message}", file=sys.stderr)
+
+
+def _hint(word: str, known: Any) -> str:
+    near = difflib.get_close_matches(word, list(known), 1)
+    return f" Did you mean '{near[0]}'?" if near else ""
+
+
+# ---- what may be set ----
+
+
+def _keys(schema: type, prefix: str = "") -> Iterator[str]:
+    for field_name, kind in typing.get_type_hints(schema).items():
+        yield prefix + field_name
+        if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+            yield from _keys(kind, f"{prefix}{field_name}.")
+
+
+def _groups(name: str, extra: Path | None = None) -> dict[str, list[str]]:
+    """Return the groups of a command with their options, from the folders that hold them."""
+    import yaml
+
+    defaults = yaml.safe_load((CONF / f"{name}.yaml").read_text(encoding="utf-8"))["defaults"]
+    names = [key for entry in defaults if isinstance(entry, dict) for key in entry if " " not in key]
+    roots = [CONF, *([extra] if extra else [])]
+    return {g: sorted(p.stem for root in roots for p in (root / g).glob("*.yaml")) for g in names}
+
+
+def _quoted(argument: str, sweep: bool) -> str:
+    """Quote the value of a free-text setting that Hydra's grammar would misread, as in data.path=photos(1)."""
+    key, equals, value = argument.partition("=")
+    if not equals or key.lstrip("+") not in FREE_TEXT or value[:1] in ("'", '"') or value in ("", "null"):
+        return argument
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        parsed = OverridesParser.create().parse_override(argument)
+        if (parsed.is_sweep_override() and sweep) or parsed.value() == value:
+            return argument
+    except HydraException:
+        pass  # the quoted form below says the same in Hydra's grammar
+    # Hydra's grammar: within quotes a backslash counts only before a quote, and is doubled there.
+    inner = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), value)
+    return f"{key}='{inner}'"
+
+
+def _check(name: str, arguments: Sequence[str], sweep: bool) -> None:
+    """Refuse a setting, option or flag that does not exist, before Hydra advises to add it with a +."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    parser, more = OverridesParser.create(), f" See: python -m pipeline {name} --help"
+    known, extra = set(_keys(config.SCHEMAS[name])), None
+    rest = iter(arguments)
+    overrides = []
+    for argument in rest:
+        flag, _, value = argument.partition("=")
+        if flag in FLAGS_WITH_VALUE:
+            value = value or next(rest, "")
+            extra = Path(value) if flag in ("-cd", "--config-dir") else extra
+        elif argument.startswith("-") and argument not in FLAGS:
+            hint = f" Settings are key=value without dashes: {flag.lstrip('-')}=..." if flag[2:] in known else ""
+            raise ConfigError(f"no flag '{flag}'.{hint or _hint(flag, FLAGS | FLAGS_WITH_VALUE)}{more}")
+        elif not argument.startswith("-"):
+            overrides.append(argument)
+    groups = _groups(name, extra)
+    for argument in overrides:
+        if "=" not in argument and not argument.startswith("~"):
+            raise ConfigError(f"'{argument}' is not of the form key=value{more}")
+        try:
+            override = parser.parse_override(argument)
+        except HydraException as error:
+            key, _, value = argument.partition("=")
+            quoted = f"put such a value in two pairs of quotes: \"{key}='{value}'\""
+            raise ConfigError(f"cannot read '{argument}' ({_one_line(error)}); {quoted}") from error
+        _check_override(override, known, groups, more)
+        if override.is_sweep_override() and not sweep and not override.key_or_group.startswith("hydra"):
+            raise ConfigError(f"several values in '{argument}' need --multirun; for a list, write key=[1,2]")
+
+
+def _check_override(override: Any, known: set[str], groups: dict[str, list[str]], more: str) -> None:
+    key = override.key_or_group
+    if key == "hydra" or key.startswith(("hydra.", "hydra/")):
+        return
+    if key in groups:
+        values = override.sweep_iterator() if override.is_sweep_override() else [override.value()]
+        for value in values:
+            if str(value) not in groups[key]:
+                choices = ", ".join(groups[key])
+                raise ConfigError(f"no option '{value}' for {key}; choose one of: {choices}.{_hint(str(value), groups[key])}")
+    elif key not in known:
+        raise ConfigError(f"no setting '{key}'.{_hint(key, known | set(groups))}{more}")
+
+
+def _help(name: str, overrides: Sequence[str]) -> str:
+    from hydra import compose, initialize_config_dir
+    from omegaconf import OmegaConf
+
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        values = OmegaConf.to_container(compose(name, list(overrides)), resolve=False)
+    command = COMMANDS[name]
+    rows = list(texts.settings(config.SCHEMAS[name], values))  # type: ignore[arg-type]
+    return texts.command_help(name, command.about, _groups(name), rows, command.examples)

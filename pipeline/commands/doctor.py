@@ -1,0 +1,124 @@
+"""``doctor``: what this machine has, and what to install for what is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+from pipeline import backends, config
+from pipeline.reporting import tables
+from pipeline.reporting.stages import Stages
+
+PACKAGES = (
+    "numpy scipy numba llvmlite scikit-image scikit-learn statsmodels pillow hydra-core omegaconf rich matplotlib "
+    "jinja2 psutil threadpoolctl"
+).split()
+LOW_DISK = 1e9  # bytes; a packed set of 10,000 images has 50 MB
+
+
+def run(cfg: config.Doctor, stages: Stages | None = None) -> None:
+    """Print what the machine has. Nothing is written."""
+    advice: list[str] = []
+    tables.facts("Machine", _machine(advice))
+    tables.facts("BLAS and threads", _threads(cfg))
+    tables.facts("GPU", _gpu())
+    tables.facts("Packages", _packages(advice))
+    tables.facts("Run folder", _disk(Path(cfg.run_dir), advice))
+    tables.facts("Advice", [("-", line) for line in advice] or [("-", "nothing is missing: python -m pipeline train")])
+
+
+def _machine(advice: list[str]) -> Iterator[tuple[str, str]]:
+    import psutil
+
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    memory = psutil.virtual_memory()
+    yield "system", f"{platform.system()} {platform.release()}, {platform.machine()}"
+    yield "processor", _processor()
+    yield "cores", f"{usable} usable by this process, {os.cpu_count()} in the machine"
+    yield "memory", f"{tables.megabytes(memory.total)}, {tables.megabytes(memory.available)} free"
+    yield "python", f"{platform.python_version()} at {sys.executable}"
+    if memory.available < 2e9:
+        advice.append("less than 2 GB of memory are free: use hog=coarse or fewer images")
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "not told by the system"
+
+
+def _threads(cfg: config.Doctor) -> Iterator[tuple[str, str]]:
+    import threadpoolctl
+
+    name = cfg.backend.name.name
+    with backends.get(name).threads(cfg.backend.threads):
+        import scipy.linalg  # noqa: F401  its BLAS counts only once it is loaded
+
+        pools = threadpoolctl.threadpool_info()
+    for pool in pools:
+        detail = " ".join(str(pool[key]) for key in ("internal_api", "version", "architecture") if pool.get(key))
+        yield pool["user_api"], f"{detail}, {pool['num_threads']} threads"
+    yield "backend", f"{name}, backend.threads={cfg.backend.threads}" + (" (every core)" if not cfg.backend.threads else "")
+    yield "backends", ", ".join(backends.NAMES)
+
+
+def _gpu() -> Iterator[tuple[str, str]]:
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        yield "device", "none found: there is no nvidia-smi, so no NVIDIA driver"
+    else:
+        query = [tool, "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+        try:
+            answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)
+            text = (answer.stdout if answer.returncode == 0 else answer.stdout + answer.stderr).strip()
+            yield "device", " | ".join(text.splitlines()) or "nvidia-smi names none"
+        except (OSError, subprocess.TimeoutExpired) as error:
+            yield "device", f"nvidia-smi does not answer: {error}"
+    yield "cupy", "installed" if importlib.util.find_spec("cupy") else "not installed"
+    yield "backend", "this release has no gpu backend; a GPU is not used"
+
+
+def _packages(advice: list[str]) -> Iterator[tuple[str, str]]:
+    from pipeline import __version__
+
+    yield "hogboost", __version__
+    missing = []
+    for name in PACKAGES:
+        try:
+            yield name, version(name)
+        except PackageNotFoundError:
+            missing.append(name)
+            yield name, "MISSING"
+    if missing:
+        advice.append(f"install what is missing: {sys.executable} -m pip install {_requirements(missing)}")
+
+
+def _requirements(names: list[str]) -> str:
+    """Return the requirements of the missing packages as pip takes them, with the versions this program needs."""
+    try:
+        stated = [entry.partition(";")[0].strip() for entry in requires("hogboost") or []]
+    except PackageNotFoundError:  # a checkout that was never installed
+        stated = []
+    found = {name: next((s for s in stated if s.lower().startswith(name)), name) for name in names}
+    return " ".join(f"'{requirement}'" for requirement in found.values())
+
+
+def _disk(folder: Path, advice: list[str]) -> Iterator[tuple[str, str]]:
+    free = shutil.disk_usage(folder).free
+    yield "folder", str(folder / "runs")
+    yield "disk", f"{tables.megabytes(free)} free"
+    yield "writable", "yes" if os.access(folder, os.W_OK) else "NO"
+    if not os.access(folder, os.W_OK):
+        advice.append(f"{folder} is not writable: start in another folder, or set hydra.run.dir=...")
+    if free < LOW_DISK:
+        advice.append(f"the disk of {folder} is nearly full: free some space before a long run")

@@ -1,0 +1,156 @@
+"""``evaluate``: figures of a saved model on labelled images, or a cross-validation of the settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from pipeline import backends, config, datasets
+from pipeline.commands import steps
+from pipeline.commands.train import fit
+from pipeline.errors import ConfigError, DataError
+from pipeline.model import Model, load_model
+from pipeline.reporting import plots, tables
+from pipeline.reporting.metrics import Scores, confused, score
+from pipeline.reporting.progress import progress
+from pipeline.reporting.stages import Stages
+
+
+def run(cfg: config.Evaluate, stages: Stages | None = None) -> float:
+    """Score a saved model (``model=``), or cross-validate the settings (``split.folds=``).
+
+    Returns
+    -------
+    float
+        Log-loss, over the folds their mean; smaller is better.
+    """
+    stages = stages or Stages()
+    if cfg.model and cfg.split.folds:
+        raise ConfigError("model= and split.folds= exclude each other: give the one to score a model, the other to cross-validate")
+    if not cfg.model and not cfg.split.folds:
+        raise ConfigError("evaluate needs model=... (score a saved model) or split.folds=5 (cross-validate the settings)")
+    with backends.get(cfg.backend.name.name).threads(cfg.backend.threads):
+        return _saved_model(cfg, cfg.model, stages) if cfg.model else _cross_validation(cfg, stages)
+
+
+def _saved_model(cfg: config.Evaluate, path: str, stages: Stages) -> float:
+    with stages("load model"):
+        model = load_model(Path(path).expanduser(), cfg.backend.name.name)
+    _check_unused(cfg, model)
+    loaded = steps.read(cfg.data, model.image, cfg.run_dir, stages)
+    images = loaded.images
+    labels = _labels_of_model(steps.require_labels(images, cfg.data), images.class_names, model.class_names)
+    proba = np.empty((len(labels), len(model.class_names)))
+    with progress("label") as advance:
+        for begin in range(0, len(labels), steps.CHUNK):
+            part = slice(begin, begin + steps.CHUNK)
+            with stages("label"):
+                proba[part] = model.predict_proba(images.pixels[part])
+            advance(min(begin + steps.CHUNK, len(labels)), len(labels))
+    scores = score(labels, proba, model.class_names)
+    folder = Path(cfg.run_dir)
+    with stages("save"):
+        steps.write_predictions(folder / "predictions.csv", images.paths, labels, proba, model.class_names)
+        if cfg.plots:
+            plots.confusion_matrix(scores.confusion, model.class_names, folder / "confusion_matrix.png")
+    content = {
+        "test": steps.figures(scores),
+        "model": str(path),
+        "images": len(labels),
+        "rejected": len(loaded.rejected),
+        "seconds": {**stages.seconds, "all": stages.total},
+    }
+    steps.write_json(folder / "metrics.json", content)
+    mistakes = ", ".join(f"{a} taken for {b} ({count})" for count, a, b in confused(scores, model.class_names))
+    if len(model.class_names) <= 20:
+        tables.class_table(scores)
+    tables.facts(
+        f"Accuracy {tables.percent(scores.accuracy)} on {len(labels)} images",
+        [
+            ("balanced", f"{tables.percent(scores.balanced_accuracy)} (mean over the classes)"),
+            ("log-loss", f"{scores.log_loss:.4f}"),
+            ("mistakes", mistakes or "none"),
+            ("rejected", f"{len(loaded.rejected)} files, see rejected.csv" if loaded.rejected else "none"),
+            ("time", tables.stage_line(stages.seconds)),
+            ("report", cfg.run_dir),
+        ],
+    )
+    tables.say("  Images that the model was trained on make these figures look better than they are.")
+    return scores.log_loss
+
+
+def _check_unused(cfg: config.Evaluate, model: Model) -> None:
+    """Refuse settings that would have no effect: size, preprocessing and HoG come from the model."""
+    hog = steps.extractor(cfg.hog, model.backend).get_params()
+    given = {
+        "image": (cfg.image, config.Image(), model.image),
+        "preprocess": (cfg.preprocess, config.Preprocess(), model.preprocess),
+        "hog": (hog, steps.extractor(config.Hog(), model.backend).get_params(), model.extractor.get_params()),
+    }
+    for group, (found, default, of_model) in given.items():
+        if found not in (default, of_model):
+            raise ConfigError(f"{group} comes from the model and differs from the one given; leave the {group} settings out")
+
+
+def _labels_of_model(labels: np.ndarray, names: tuple[str, ...], of_model: tuple[str, ...]) -> np.ndarray:
+    """Return the labels as indices into the classes of the model, matched by name."""
+    unknown = [name for name in names if name not in of_model]
+    if unknown:
+        shown = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
+        known = ", ".join(of_model[:10]) + (", ..." if len(of_model) > 10 else "")
+        raise DataError(f"the model does not know the classes {shown}; it knows: {known}; remove or rename those images")
+    place = np.array([of_model.index(name) for name in names], dtype=np.intp)
+    return place[labels]
+
+
+def _cross_validation(cfg: config.Evaluate, stages: Stages) -> float:
+    name = cfg.backend.name.name
+    steps.check_layout(cfg.hog, cfg.image)
+    hog = steps.extractor(cfg.hog, name)
+    loaded = steps.read(cfg.data, cfg.image, cfg.run_dir, stages)
+    images = loaded.images
+    labels = steps.require_labels(images, cfg.data)
+    parts = list(datasets.folds(images, cfg.split))
+    with progress("features") as advance:
+        everything = np.arange(len(labels))
+        X = steps.features(images.pixels, everything, cfg.preprocess, hog, stages, advance, images.paths)
+    folds: list[Scores] = []
+    for number, (train, test) in enumerate(parts, start=1):
+        validation = None
+        if cfg.classifier.early_stopping:
+            train, watched = datasets.validation_split(images, train, cfg.split)  # noqa: PLW2901
+            validation = (X[watched], labels[watched])
+        with stages("boost"):
+            label = f"fold {number}/{len(parts)}"
+            classifier = fit(steps.classifier(cfg.classifier, name), X[train], labels[train], validation, label)
+        with stages("evaluate"):
+            model = Model(hog, classifier, images.class_names, cfg.image, cfg.preprocess)
+            folds.append(score(labels[test], model.proba_of_features(X[test]), images.class_names))
+    return _tell_folds(cfg, folds, parts, len(loaded.rejected), stages)
+
+
+def _tell_folds(
+    cfg: config.Evaluate, folds: list[Scores], parts: list[tuple[np.ndarray, np.ndarray]], rejected: int, stages: Stages
+) -> float:
+    values = np.array([(fold.accuracy, fold.balanced_accuracy, fold.log_loss) for fold in folds])
+    mean, spread = values.mean(axis=0), values.std(axis=0, ddof=1)
+    names = ("accuracy", "balanced_accuracy", "log_loss")
+    content = {
+        "folds": [{**steps.figures(fold), "images": len(test)} for fold, (_, test) in zip(folds, parts, strict=True)],
+        "test": dict(zip(names, mean.tolist(), strict=True)),
+        "standard_deviation": dict(zip(names, spread.tolist(), strict=True)),
+        "grouped_by": cfg.split.group_by,
+        "rejected": rejected,
+        "seconds": {**stages.seconds, "all": stages.total},
+    }
+    steps.write_json(Path(cfg.run_dir) / "metrics.json", content)
+    rows = [(str(i), len(test), *map(float, row)) for i, ((_, test), row) in enumerate(zip(parts, values, strict=True), 1)]
+    rows += [("mean", None, *map(float, mean)), ("standard deviation", None, *map(float, spread))]
+    kind = "grouped" if cfg.split.group_by else "stratified"
+    tables.table(f"{len(folds)} folds, {kind}", ("fold", "images", "accuracy", "balanced", "log-loss"), rows)
+    tables.facts(
+        f"Accuracy {tables.percent(mean[0])} +- {tables.percent(spread[0])} over {len(folds)} folds",
+        [("time", tables.stage_line(stages.seconds)), ("report", cfg.run_dir)],
+    )
+    return float(mean[2])

@@ -1,0 +1,35 @@
+"""``pack``: decode a folder of images once and write one packed set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline import config, datasets
+from pipeline.errors import DataError
+from pipeline.reporting import tables
+from pipeline.reporting.progress import progress
+from pipeline.reporting.stages import Stages
+
+
+def run(cfg: config.Pack, stages: Stages | None = None) -> None:
+    """Pack the images of ``data`` into the file ``out`` (.npz)."""
+    stages = stages or Stages()
+    out = Path(cfg.out).expanduser()
+    listed = Path(cfg.run_dir) / "rejected.csv"
+    with stages("pack"), progress("decode") as advance:
+        try:
+            report = datasets.pack(cfg.data, cfg.image, out, advance)
+        except datasets.TooManyRejected as error:
+            datasets.write_rejected(listed, error.rejected)
+            raise DataError(f"{error} (all are listed in {listed})") from error
+    datasets.write_rejected(listed, report.rejected)
+    tables.facts(
+        f"{report.n} images of {len(report.class_names)} classes packed",
+        [
+            ("size", f"{cfg.image.height}x{cfg.image.width} pixels, {tables.megabytes(out.stat().st_size)}"),
+            ("rejected", f"{len(report.rejected)} files, see {listed}" if report.rejected else "none"),
+            ("time", f"{tables.stage_line(stages.seconds)} ({report.n / max(stages.seconds['pack'], 1e-9):.0f} images/s)"),
+            ("packed", str(out)),
+            ("next", f"python -m pipeline train data=packed data.path={out}"),
+        ],
+    )

@@ -1,0 +1,76 @@
+"""``predict``: label images with a saved model, a chunk at a time."""
+
+from __future__ import annotations
+
+import csv
+import time
+from pathlib import Path
+
+import numpy as np
+
+from pipeline import backends, config, datasets
+from pipeline.commands import steps
+from pipeline.errors import DataError
+from pipeline.files import atomic
+from pipeline.model import load_model
+from pipeline.reporting import tables
+from pipeline.reporting.progress import progress
+from pipeline.reporting.stages import Stages
+
+
+def run(cfg: config.Predict, stages: Stages | None = None) -> None:
+    """Write path, label and the probability of each class of every image as CSV.
+
+    Parameters
+    ----------
+    cfg : config.Predict
+        ``run_dir`` must exist.
+    stages : Stages, optional
+        Where seconds are added up.
+    """
+    stages = stages or Stages()
+    name = cfg.backend.name.name
+    backend = backends.get(name)
+    with stages("load model"):
+        model = load_model(Path(cfg.model).expanduser(), name)
+    out = Path(cfg.out).expanduser() if cfg.out else Path(cfg.run_dir) / "predictions.csv"
+    counts = np.zeros(len(model.class_names), dtype=np.int64)
+    rejected: list[datasets.Rejected] = []
+    begin = time.perf_counter()
+
+    with backend.threads(cfg.backend.threads), progress("predict") as advance, atomic(out) as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["path", "label", *steps.prediction_columns(model.class_names)])
+        chunks = iter(datasets.stream(cfg.data, model.image, cfg.chunk, advance))
+        while True:
+            with stages("read"):
+                chunk = next(chunks, None)
+            if chunk is None:
+                break
+            rejected += chunk.rejected
+            if not len(chunk.images.pixels):
+                continue
+            with stages("label"):
+                proba = model.predict_proba(chunk.images.pixels)
+            if not np.isfinite(proba).all():
+                raise DataError(f"{cfg.data.path}: the model gives probabilities that are not finite; train it again")
+            with stages("write"):
+                best = proba.argmax(axis=1)
+                counts += np.bincount(best, minlength=len(counts))
+                for path, label, row in zip(chunk.images.paths, best, proba, strict=True):
+                    writer.writerow([path, model.class_names[label], *[f"{value:.6g}" for value in row]])
+
+    rate = counts.sum() / (time.perf_counter() - begin)
+    listed = Path(cfg.run_dir) / "rejected.csv"
+    datasets.write_rejected(listed, rejected)
+    shown = sorted(zip(counts.tolist(), model.class_names, strict=True), key=lambda pair: -pair[0])
+    tables.table("Labels", ("class", "images", "share"), [(c, n, tables.percent(n / max(counts.sum(), 1))) for n, c in shown])
+    tables.facts(
+        f"{counts.sum()} images labelled",
+        [
+            ("rejected", f"{len(rejected)} files, see {listed}" if rejected else "none"),
+            ("rate", f"{rate:.0f} images/s"),
+            ("time", tables.stage_line(stages.seconds)),
+            ("labels", str(out)),
+        ],
+    )

@@ -1,0 +1,176 @@
+"""Steps that several commands take: read images, compute features, build the classifier, write figures."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline import config, datasets
+from pipeline.boosting import LogitBoostClassifier
+from pipeline.errors import ConfigError, DataError
+from pipeline.features import HogExtractor, HogLayout
+from pipeline.files import atomic
+from pipeline.model import preprocessed
+from pipeline.reporting.metrics import Scores
+from pipeline.reporting.progress import progress
+from pipeline.reporting.stages import Stages
+
+CHUNK = 1024  # images whose intermediate floating-point copies are in memory at a time
+
+
+def read(data: config.Data, image: config.Image, run_dir: str, stages: Stages) -> datasets.Loaded:
+    """Read all images and list the rejected files in rejected.csv of the run folder."""
+    listed = Path(run_dir) / "rejected.csv"
+    with stages("read"), progress("read") as advance:
+        try:
+            loaded = datasets.load(data, image, advance)
+        except datasets.TooManyRejected as error:
+            datasets.write_rejected(listed, error.rejected)
+            raise DataError(f"{error} (all are listed in {listed})") from error
+    datasets.write_rejected(listed, loaded.rejected)
+    return loaded
+
+
+def require_labels(images: datasets.Images, data: config.Data) -> np.ndarray:
+    """Return the labels, or say that there are none."""
+    if images.labels is None:
+        raise DataError(
+            f"data.path={data.path} has no labels; sort the images into one subfolder per class, "
+            "or add an array 'labels' to the packed set"
+        )
+    return images.labels
+
+
+def check_layout(hog: config.Hog, image: config.Image) -> HogLayout:
+    """Return the HoG layout, before any image is read; an image smaller than a block is a ConfigError."""
+    try:
+        return HogLayout((image.height, image.width), hog.orientations, _pair(hog.pixels_per_cell), _pair(hog.cells_per_block))
+    except ValueError as error:
+        raise ConfigError(f"image and hog do not fit: {error}") from error
+
+
+def extractor(hog: config.Hog, backend: str) -> HogExtractor:
+    """Return the HoG transformer that the settings describe."""
+    return HogExtractor(
+        orientations=hog.orientations,
+        pixels_per_cell=_pair(hog.pixels_per_cell),
+        cells_per_block=_pair(hog.cells_per_block),
+        block_norm=hog.block_norm,
+        transform_sqrt=hog.transform_sqrt,
+        dtype=hog.dtype.name,
+        backend=backend,
+    )
+
+
+def classifier(settings: config.Classifier, backend: str) -> LogitBoostClassifier:
+    """Return the unfitted classifier that the settings describe."""
+    return LogitBoostClassifier(
+        learner=settings.learner.name,
+        n_rounds=settings.n_rounds,
+        learning_rate=settings.learning_rate,
+        z_max=settings.z_max,
+        clip=settings.clip.name,
+        l2=settings.l2,
+        subspace_size=settings.subspace_size,
+        n_components=settings.n_components,
+        gamma=_pair(settings.gamma),
+        trim=settings.trim,
+        early_stopping=settings.early_stopping,
+        patience=settings.patience,
+        class_weight=settings.class_weight,
+        dtype=settings.dtype.name,
+        random_state=settings.random_state,
+        backend=backend,
+    )
+
+
+def features(
+    pixels: np.ndarray,
+    index: np.ndarray,
+    step: config.Preprocess,
+    hog: HogExtractor,
+    stages: Stages,
+    advance: Any,
+    paths: Sequence[str],
+) -> np.ndarray:
+    """Return the HoG features of the images at `index`, in chunks, so that `pixels` may be a memory map.
+
+    Raises
+    ------
+    DataError
+        If a feature is not finite, naming the image.
+    """
+    out: np.ndarray | None = None
+    for begin in range(0, len(index), CHUNK):
+        part = index[begin : begin + CHUNK]
+        with stages("preprocess"):
+            batch = preprocessed(pixels[part], step, hog.backend)
+        with stages("hog"):
+            values = np.asarray(hog.transform(batch))
+            if out is None:
+                out = np.empty((len(index), values.shape[1]), dtype=values.dtype)
+            out[begin : begin + len(part)] = values
+            finite = np.isfinite(values).all(axis=1)
+        if not finite.all():
+            bad = paths[int(part[int(np.flatnonzero(~finite)[0])])]
+            raise DataError(f"{bad}: its HoG features are not finite; remove the image or use another preprocess=")
+        advance(begin + len(part), len(index))
+    assert out is not None, "an empty side of a split is refused before"
+    return out
+
+
+def figures(scores: Scores) -> dict[str, Any]:
+    """Return the figures as they stand in metrics.json."""
+    return {
+        "accuracy": scores.accuracy,
+        "balanced_accuracy": scores.balanced_accuracy,
+        "log_loss": scores.log_loss,
+        "per_class": scores.per_class,
+        "confusion_matrix": scores.confusion.tolist(),
+    }
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write JSON for people and programs; a value that is not finite is refused."""
+    with atomic(path) as stream:
+        json.dump(content, stream, indent=2, allow_nan=False, ensure_ascii=False)
+        stream.write("\n")
+
+
+def prediction_columns(class_names: Sequence[str]) -> list[str]:
+    """Return the names of the probability columns."""
+    return [f"p_{name}" for name in class_names]
+
+
+def write_predictions(
+    path: Path, paths: Sequence[str], labels: np.ndarray, proba: np.ndarray, class_names: Sequence[str]
+) -> None:
+    """Write path, label (the true class), predicted and the probability of each class."""
+    with atomic(path) as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["path", "label", "predicted", *prediction_columns(class_names)])
+        for name, label, row in zip(paths, labels, proba, strict=True):
+            chances = [f"{value:.6g}" for value in row]
+            writer.writerow([name, class_names[label], class_names[int(row.argmax())], *chances])
+
+
+def peak_memory() -> int | None:
+    """Return the largest resident memory of this process so far, in bytes; None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        import psutil
+
+        return getattr(psutil.Process().memory_info(), "peak_wset", None)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _pair(values: Sequence[Any]) -> tuple[Any, Any]:
+    return values[0], values[1]

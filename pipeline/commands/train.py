@@ -1,0 +1,180 @@
+"""``train``: labelled images -> HoG features -> boosted classifier -> figures, plots and a model file."""
+
+from __future__ import annotations
+
+import csv
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline import backends, config, datasets
+from pipeline.boosting import LogitBoostClassifier
+from pipeline.commands import steps
+from pipeline.files import atomic
+from pipeline.model import Model, save_model, software
+from pipeline.reporting import plots, tables
+from pipeline.reporting.metrics import Scores, confused, score
+from pipeline.reporting.progress import progress
+from pipeline.reporting.stages import Stages
+
+log = logging.getLogger(__name__)
+
+
+def run(cfg: config.Train, stages: Stages | None = None) -> float:
+    """Train, evaluate and save.
+
+    Parameters
+    ----------
+    cfg : config.Train
+        ``run_dir`` must exist; everything is written there.
+    stages : Stages, optional
+        Where seconds are added up; the command line passes one that already knows the start-up time.
+
+    Returns
+    -------
+    float
+        Log-loss on the held-out images, smaller is better: what a sweep compares.
+    """
+    stages = stages or Stages()
+    name = cfg.backend.name.name
+    backend = backends.get(name)
+    folder = Path(cfg.run_dir)
+    layout = steps.check_layout(cfg.hog, cfg.image)
+    hog = steps.extractor(cfg.hog, name)
+
+    with backend.threads(cfg.backend.threads):
+        loaded = steps.read(cfg.data, cfg.image, cfg.run_dir, stages)
+        images = loaded.images
+        labels = steps.require_labels(images, cfg.data)
+        with stages("split"):
+            train, held_out = datasets.split(images, cfg.split)
+            fitted, watched = train, train[:0]
+            if cfg.classifier.early_stopping:
+                fitted, watched = datasets.validation_split(images, train, cfg.split)
+            twins = datasets.duplicates_across(images, train, held_out)
+        _report_twins(twins, folder)
+
+        with progress("features") as advance:
+            order = np.concatenate([fitted, watched, held_out])
+            X = steps.features(images.pixels, order, cfg.preprocess, hog, stages, advance, images.paths)
+        X_fit, X_watch, X_test = np.split(X, [len(fitted), len(fitted) + len(watched)])
+        with stages("boost"):
+            validation = (X_watch, labels[watched]) if len(watched) else None
+            classifier = fit(steps.classifier(cfg.classifier, name), X_fit, labels[fitted], validation)
+
+        model = Model(hog, classifier, images.class_names, cfg.image, cfg.preprocess)
+        with stages("evaluate"):
+            proba = model.proba_of_features(X_test)
+            scores = score(labels[held_out], proba, images.class_names)
+
+    with stages("save"):
+        model.summary = _summary(cfg, len(fitted), len(held_out), scores, classifier)
+        save_model(folder / "model.npz", model)
+        held_out_paths = [images.paths[i] for i in held_out]
+        steps.write_predictions(folder / "predictions.csv", held_out_paths, labels[held_out], proba, images.class_names)
+        if cfg.plots:
+            plots.confusion_matrix(scores.confusion, images.class_names, folder / "confusion_matrix.png")
+            curves = classifier.train_loss_, classifier.validation_loss_ or []
+            plots.learning_curve(*curves, classifier.n_rounds_, folder / "learning_curve.png")
+
+    content = {
+        "test": steps.figures(scores),
+        "train_loss": classifier.train_loss_[classifier.n_rounds_ - 1],
+        "rounds": classifier.n_rounds_,
+        "images": {"all": len(images), "fit": len(fitted), "validation": len(watched), "test": len(held_out)},
+        "rejected": len(loaded.rejected),
+        "duplicates": len(twins),
+        "features": layout.n_features,
+        "seconds": {**stages.seconds, "all": stages.total},
+        "read_seconds": loaded.native_seconds,
+        "backend": name,
+        "peak_memory_bytes": steps.peak_memory(),
+        "software": software(),
+    }
+    steps.write_json(folder / "metrics.json", content)
+    log.info("accuracy %.4f, log-loss %.4f; %s", scores.accuracy, scores.log_loss, tables.stage_line(stages.seconds))
+    _tell(cfg, content, scores, images.class_names, stages)
+    return scores.log_loss
+
+
+def fit(
+    classifier: LogitBoostClassifier,
+    X: np.ndarray,
+    labels: np.ndarray,
+    validation: tuple[np.ndarray, np.ndarray] | None,
+    label: str = "boost",
+) -> LogitBoostClassifier:
+    """Fit the classifier with a progress bar of its rounds."""
+    with progress(label, "rounds") as advance:
+
+        def on_round(number: int, n_rounds: int, train_loss: float, validation_loss: float | None) -> None:
+            note = f"training {train_loss:.4f}"
+            if validation_loss is not None:
+                note += f"  validation {validation_loss:.4f}"
+            advance(number, n_rounds, note)
+
+        return classifier.fit(X, labels, validation=validation, on_round=on_round)
+
+
+def _report_twins(twins: list[tuple[str, str]], folder: Path) -> None:
+    """List held-out images that equal a training image: they make the figures look better than they are."""
+    if not twins:
+        return
+    path = folder / "duplicates.csv"
+    with atomic(path) as stream:
+        csv.writer(stream).writerows([("training", "held_out"), *twins])
+    first = f"{twins[0][0]} = {twins[0][1]}"
+    log.warning(
+        "%d held-out images equal a training image (first: %s; all in %s); remove them or use split.group_by",
+        len(twins),
+        first,
+        path,
+    )
+
+
+def _summary(
+    cfg: config.Train, n_fit: int, n_test: int, scores: Scores, classifier: LogitBoostClassifier
+) -> dict[str, Any]:
+    import datetime
+
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "data": f"{cfg.data.name.name} {cfg.data.path or ''}".strip(),
+        "images_fit": n_fit,
+        "images_test": n_test,
+        "rounds": classifier.n_rounds_,
+        "test_accuracy": scores.accuracy,
+        "test_balanced_accuracy": scores.balanced_accuracy,
+        "test_log_loss": scores.log_loss,
+    }
+
+
+def _tell(
+    cfg: config.Train, content: dict[str, Any], scores: Scores, class_names: tuple[str, ...], stages: Stages
+) -> None:
+    counts = content["images"]
+    parts = f"{counts['fit']} to fit, " + (f"{counts['validation']} to watch, " if counts["validation"] else "")
+    rejected = f"; {content['rejected']} files rejected, see rejected.csv" if content["rejected"] else ""
+    source = f"{cfg.data.name.name} {cfg.data.path or ''}".strip()
+    mistakes = ", ".join(f"{a} taken for {b} ({count})" for count, a, b in confused(scores, class_names))
+    rounds = f"{content['rounds']} rounds, learner {cfg.classifier.learner.name}, training log-loss {content['train_loss']:.4f}"
+    memory = content["peak_memory_bytes"]
+    if len(class_names) <= 20:
+        tables.class_table(scores)
+    tables.facts(
+        f"Accuracy {tables.percent(scores.accuracy)} on {counts['test']} held-out images",
+        [
+            ("balanced", f"{tables.percent(scores.balanced_accuracy)} (mean over the classes)"),
+            ("log-loss", f"{scores.log_loss:.4f}"),
+            ("mistakes", mistakes or "none"),
+            ("images", f"{source}: {counts['all']} in {len(class_names)} classes; {parts}{counts['test']} held out{rejected}"),
+            ("features", f"{content['features']} per image, HoG of {cfg.image.height}x{cfg.image.width} pixels"),
+            ("boosting", rounds),
+            ("time", tables.stage_line(stages.seconds)),
+            ("memory", f"{tables.megabytes(memory)} at most, backend {content['backend']}" if memory else content["backend"]),
+            ("model", str(Path(cfg.run_dir) / "model.npz")),
+            ("report", f"{cfg.run_dir} (metrics.json, predictions.csv, confusion_matrix.png, learning_curve.png, ...)"),
+        ],
+    )

@@ -1,0 +1,74 @@
+"""Writing files so that a reader never sees half of one."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from pipeline.errors import OutputError
+
+
+@contextmanager
+def atomic(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """Open a temporary file that becomes `path` when the block ends well, and vanishes when it does not.
+
+    The temporary file lies in the folder of `path`, so the last step is a rename, and an old file at `path` stays
+    whole until then. Data and folder are flushed to the disk first.
+
+    Parameters
+    ----------
+    path : str or Path
+        Missing parent folders are made.
+    mode : {"w", "wb"}
+        Text is UTF-8; file names that are not UTF-8 keep their bytes.
+
+    Raises
+    ------
+    OutputError
+        If the file cannot be written (no permission, disk full, ...).
+    """
+    path = Path(path)
+    text: dict[str, Any] = {}
+    if "b" not in mode:
+        text = {"encoding": "utf-8", "errors": "surrogateescape", "newline": ""}
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.", suffix=".part")
+        temporary = Path(name)
+        with os.fdopen(handle, mode, **text) as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        if path.is_dir():
+            raise IsADirectoryError(21, "is a folder", str(path))
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+        temporary = None
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written: {error.strerror or error}; an older file there is unchanged") from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)  # there is no other way to read it
+    os.umask(mask)
+    return mask
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename itself survive a power failure; Windows cannot open a folder and needs no such step."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,247 @@
+"""A trained model: preprocessing, HoG and classifier together, and the file that holds them.
+
+The file is an ``.npz`` archive of plain arrays. One of them, ``header``, is JSON text as bytes: format version, image
+size, preprocessing, HoG parameters and layout, class names, the classifier's parameters, software versions and a
+summary of the training. Nothing is pickled, and the file does not know which backend made it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+import struct
+import zipfile
+import zlib
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline import backends, config
+from pipeline.boosting import LogitBoostClassifier
+from pipeline.errors import ModelError
+from pipeline.features import HogExtractor, HogLayout
+from pipeline.files import atomic
+
+FORMAT = "hogboost-model"
+VERSION = 1
+_UNREADABLE = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    NotImplementedError,
+    RuntimeError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+@dataclasses.dataclass
+class Model:
+    """Everything that turns pixels into class probabilities.
+
+    Attributes
+    ----------
+    extractor : HogExtractor
+    classifier : LogitBoostClassifier
+        Fitted on class indices: ``classifier.classes_`` holds indices into `class_names`.
+    class_names : tuple of str
+    image : config.Image
+        The size that images must have.
+    preprocess : config.Preprocess
+    summary : dict
+        How the model was trained, for people; JSON-able.
+    """
+
+    extractor: HogExtractor
+    classifier: LogitBoostClassifier
+    class_names: tuple[str, ...]
+    image: config.Image
+    preprocess: config.Preprocess
+    summary: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def backend(self) -> str:
+        """The backend that computes features and probabilities; settable at any time."""
+        return self.classifier.backend
+
+    @backend.setter
+    def backend(self, name: str) -> None:
+        backends.get(name)
+        self.extractor.set_params(backend=name)
+        self.classifier.set_params(backend=name)
+
+    def features(self, pixels: np.ndarray) -> np.ndarray:
+        """Return the HoG features (n, n_features) of images uint8 (n, height, width).
+
+        Raises
+        ------
+        ModelError
+            If the images have another size or type than the model was trained on.
+        """
+        pixels = np.asarray(pixels)
+        wanted = (self.image.height, self.image.width)
+        if pixels.ndim != 3 or pixels.shape[1:] != wanted:
+            found = "x".join(map(str, pixels.shape[1:])) if pixels.ndim == 3 else f"an array {pixels.shape}"
+            raise ModelError(
+                f"the model was trained on images of {wanted[0]}x{wanted[1]} (rows x columns), these are {found}; "
+                f"resize them, or pack them again with image.height={wanted[0]} image.width={wanted[1]}"
+            )
+        if pixels.dtype != np.uint8:
+            raise ModelError(f"the model takes 8-bit images (uint8, 0 to 255), not {pixels.dtype}")
+        return np.asarray(self.extractor.transform(preprocessed(pixels, self.preprocess, self.backend)))
+
+    def predict_proba(self, pixels: np.ndarray) -> np.ndarray:
+        """Return probabilities (n, n_classes) of images uint8 (n, height, width), columns as `class_names`.
+
+        A class without training images has probability 0.
+        """
+        return self.proba_of_features(self.features(pixels))
+
+    def proba_of_features(self, features: np.ndarray) -> np.ndarray:
+        """Return probabilities (n, n_classes) from HoG features (n, n_features)."""
+        proba = self.classifier.predict_proba(features)
+        full = np.zeros((len(proba), len(self.class_names)), dtype=proba.dtype)
+        full[:, np.asarray(self.classifier.classes_, dtype=np.intp)] = proba
+        return full
+
+    def predict(self, pixels: np.ndarray) -> np.ndarray:
+        """Return the name of the most probable class of each image, shape (n,)."""
+        return np.array(self.class_names)[self.predict_proba(pixels).argmax(axis=1)]
+
+
+def preprocessed(pixels: np.ndarray, step: config.Preprocess, backend: str) -> np.ndarray:
+    """Apply the preprocessing step of the settings to images uint8 (n, h, w), on the named backend."""
+    home = backends.get(backend)
+    return home.get(home.preprocess.apply(home.put(np.ascontiguousarray(pixels)), step))
+
+
+def software() -> dict[str, str]:
+    """Return the versions of the software that shapes a model."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": platform.python_version()}
+    for name in ("hogboost", "numpy", "scipy", "numba", "scikit-image", "scikit-learn", "pillow"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # the checkout itself may not be installed
+            found[name] = "not installed"
+    return found
+
+
+def save_model(path: str | Path, model: Model) -> None:
+    """Write a model file. An older file at `path` stays whole unless the new one is complete on the disk.
+
+    Raises
+    ------
+    OutputError
+        If the file cannot be written (disk full, no permission, ...).
+    """
+    arrays, classifier = model.classifier.state()
+    extractor, size = model.extractor, model.image
+    layout = HogLayout(
+        (size.height, size.width), extractor.orientations, extractor.pixels_per_cell, extractor.cells_per_block
+    )
+    header: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "image": _plain(size),
+        "preprocess": _plain(model.preprocess),
+        "hog": {k: v for k, v in extractor.get_params().items() if k != "backend"},
+        "layout": {"cells": layout.cells, "blocks": layout.blocks, "n_features": layout.n_features},
+        "class_names": list(model.class_names),
+        "classifier": classifier,
+        "software": software(),
+        "summary": model.summary,
+    }
+    header["sha256"] = _checksum(arrays, header)
+    text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    buffer = io.BytesIO()  # a model is a few megabytes; in memory first, so that the file is one write
+    np.savez(buffer, header=text, **{f"classifier.{name}": array for name, array in arrays.items()})
+    with atomic(path, "wb") as stream:
+        stream.write(buffer.getbuffer())
+
+
+def load_model(path: str | Path, backend: str = "cpu") -> Model:
+    """Read a model file.
+
+    Parameters
+    ----------
+    path : str or Path
+    backend : str
+        Who computes features and probabilities; any backend reads any model.
+
+    Raises
+    ------
+    ModelError
+        If the file is missing, is no model, is damaged, or has a newer format than this program knows.
+    """
+    arrays, header = _read(Path(path))
+    if header.get("format") != FORMAT:
+        raise ModelError(f"{path} is no model file of hogboost (no format mark in it); give a model.npz that train wrote")
+    if not isinstance(header.get("version"), int) or header["version"] > VERSION:
+        raise ModelError(
+            f"{path} has model format {header.get('version')}, this program reads formats up to {VERSION}; update hogboost"
+        )
+    if header.pop("sha256", None) != _checksum(arrays, header):
+        raise ModelError(f"{path} is damaged: its checksum does not fit its content; copy or train it again")
+    try:
+        hog = {k: tuple(v) if isinstance(v, list) else v for k, v in header["hog"].items()}
+        preprocess = dict(header["preprocess"], name=config.PreprocessName[header["preprocess"]["name"]])
+        model = Model(
+            extractor=HogExtractor(**hog),
+            classifier=LogitBoostClassifier.from_state(arrays, header["classifier"]),
+            class_names=tuple(header["class_names"]),
+            image=config.Image(**dict(header["image"], fit=config.Fit[header["image"]["fit"]])),
+            preprocess=config.Preprocess(**preprocess),
+            summary=header["summary"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"{path} lacks or misstates {error}; it was not written by this program") from error
+    model.backend = backend
+    return model
+
+
+def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the classifier's arrays and the header."""
+    if not path.exists():
+        raise ModelError(f"{path} does not exist; give the model.npz of a train run: model=runs/train/.../model.npz")
+    if path.is_dir():
+        inside = path / "model.npz"
+        hint = f"; did you mean {inside}?" if inside.exists() else "; give the model.npz of a train run"
+        raise ModelError(f"{path} is a folder, not a model file{hint}")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not hasattr(archive, "files") or "header" not in archive.files:
+                raise ModelError(f"{path} is no model file of hogboost; give the model.npz of a train run")
+            header = json.loads(archive["header"].tobytes())
+            names = [name for name in archive.files if name != "header"]
+            arrays = {name.removeprefix("classifier."): archive[name] for name in names}
+    except _UNREADABLE as error:
+        reason = " ".join(str(error).split())
+        raise ModelError(f"{path} cannot be read as a model ({reason}); it is damaged or no model file") from error
+    if not isinstance(header, dict):
+        raise ModelError(f"{path} is no model file of hogboost; give the model.npz of a train run")
+    return arrays, header
+
+
+def _checksum(arrays: dict[str, np.ndarray], header: dict[str, Any]) -> str:
+    """Return the SHA-256 of all arrays (name, type, shape, values) and of the header."""
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _plain(settings: Any) -> dict[str, Any]:
+    """Return a dataclass as JSON-able containers, enums by name."""
+    items = dataclasses.asdict(settings).items()
+    return {key: value.name if isinstance(value, Enum) else value for key, value in items}

@@ -1,0 +1,93 @@
+"""Pictures of a run as PNG files, drawn without pyplot's global state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from pipeline.files import atomic
+
+LONGEST_NAME = 18  # characters of a class name that a plot shows
+
+
+def _save(figure: Figure, path: str | Path) -> None:
+    FigureCanvasAgg(figure)
+    with atomic(path, "wb") as stream:
+        figure.savefig(stream, format="png", dpi=130)
+
+
+def _short(name: str) -> str:
+    # "$" would start mathematics in matplotlib
+    name = name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+    return name.replace("$", r"\$")
+
+
+def confusion_matrix(confusion: np.ndarray, class_names: Sequence[str], path: str | Path) -> None:
+    """Draw the confusion matrix: colour is the share of the row's images, numbers are images.
+
+    Parameters
+    ----------
+    confusion : ndarray of int, shape (n_classes, n_classes)
+        Rows are true classes, columns predicted ones.
+    class_names : sequence of str
+    path : str or Path
+        PNG file to write.
+    """
+    n = len(class_names)
+    share = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
+    side = min(max(4.2, 1.8 + 0.36 * n), 18.0)
+    size = float(np.clip(11 - 0.11 * n, 5.5, 9.5))
+    figure = Figure(figsize=(side + 0.9, side), layout="constrained")
+    axes = figure.add_subplot()
+    picture = axes.imshow(share, cmap="Blues", vmin=0.0, vmax=1.0)
+    for i, j in zip(*np.nonzero(confusion), strict=True):
+        colour = "white" if share[i, j] > 0.45 else "black" if i == j else "#b00020"
+        axes.text(j, i, str(confusion[i, j]), ha="center", va="center", fontsize=size * 0.85, color=colour)
+    names = [_short(name) for name in class_names]
+    upright = n <= 12 and max(map(len, names)) * n <= 48
+    axes.set_xticks(range(n), names, rotation=0 if upright else 90, fontsize=size)
+    axes.set_yticks(range(n), names, fontsize=size)
+    axes.set_xlabel("predicted class")
+    axes.set_ylabel("true class")
+    right = int(confusion.trace())
+    axes.set_title(f"{right} of {int(confusion.sum())} right", fontsize=11)
+    figure.colorbar(picture, ax=axes, shrink=0.8, label="share of the true class")
+    _save(figure, path)
+
+
+def learning_curve(train: Sequence[float], validation: Sequence[float], kept: int, path: str | Path) -> None:
+    """Draw the log-loss after each boosting round.
+
+    Parameters
+    ----------
+    train, validation : sequence of float
+        Log-loss in nats after rounds 1, 2, ...; `validation` may be empty.
+    kept : int
+        Number of rounds in the model (fewer than trained if boosting stopped early).
+    path : str or Path
+        PNG file to write.
+    """
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    marker = "o" if len(train) < 20 else None  # a single round is a point, not a line
+    axes.plot(range(1, len(train) + 1), train, label="training", color="#1f5fa8", marker=marker, ms=3)
+    if len(validation):
+        axes.plot(range(1, len(validation) + 1), validation, label="validation", color="#d1661b", marker=marker, ms=3)
+    if kept < len(train):
+        axes.axvline(kept, color="0.4", linestyle=":", label=f"kept: {kept} rounds")
+    values = [value for value in (*train, *validation) if value > 0.0]
+    if values and max(values) > 20 * min(values):
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0.0)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("boosting round")
+    axes.set_ylabel("log-loss (nats)")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    _save(figure, path)

@@ -1,0 +1,80 @@
+"""Progress: a bar on a terminal, a line every tenth in a log."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+log = logging.getLogger(__name__)
+
+Advance = Callable[..., None]  # advance(done, total, note="")
+
+
+@contextmanager
+def progress(label: str, unit: str = "images") -> Iterator[Advance]:
+    """Show how far a stage is, on the standard error stream.
+
+    Parameters
+    ----------
+    label : str
+        Name of the stage.
+    unit : str
+        What is counted.
+
+    Yields
+    ------
+    callable
+        ``advance(done, total, note="")``; `note` is shown beside the bar.
+    """
+    if sys.stderr.isatty():
+        with _bar(label, unit) as advance:
+            yield advance
+    else:
+        yield _Lines(label, unit)
+
+
+@contextmanager
+def _bar(label: str, unit: str) -> Iterator[Advance]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = [
+        TextColumn("{task.description:12}"),
+        BarColumn(bar_width=28),
+        TextColumn(f"{{task.completed:.0f}}/{{task.total:.0f}} {unit}"),
+        TextColumn("{task.fields[note]}"),
+        TimeRemainingColumn(compact=True),
+        TextColumn("left"),
+    ]
+    lines = _Lines(label, unit, echo=False)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=1, note="")
+
+        def advance(done: int, total: int, note: str = "") -> None:
+            bar.update(task, completed=done, total=max(total, 1), note=note)
+            lines(done, total, note)
+
+        yield advance
+
+
+class _Lines:
+    """One line at each tenth of the way, to the log, and to the error stream where there is no bar."""
+
+    def __init__(self, label: str, unit: str, echo: bool = True) -> None:
+        self.label, self.unit, self.echo = label, unit, echo
+        self.begin, self.tenth = time.perf_counter(), 0
+
+    def __call__(self, done: int, total: int, note: str = "") -> None:
+        tenth = 10 * done // total if total else 10
+        if tenth <= self.tenth:
+            return
+        self.tenth = tenth
+        seconds = time.perf_counter() - self.begin
+        left = seconds * (total - done) / done if done else 0.0
+        line = f"{self.label} {done}/{total} {self.unit}" + (f"  {note}" if note else "") + f"  {left:.0f} s left"
+        log.info(line)
+        if self.echo and (seconds > 2.0 or left > 2.0):  # short stages need no progress report
+            print(line, file=sys.stderr, flush=True)
