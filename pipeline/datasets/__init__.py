@@ -1,0 +1,33 @@
+"""Files become one uint8 array: a folder, a packed set, the built-in digits or made-up pictures."""
+
+from pipeline.datasets.images import (
+    Images,
+    Loaded,
+    Progress,
+    Rejected,
+    TooManyRejected,
+    duplicates_across,
+    write_rejected,
+)
+from pipeline.datasets.pack import PackReport, pack
+from pipeline.datasets.source import load, stream
+from pipeline.datasets.split import Split, folds, split, validation_split, with_groups
+
+__all__ = [
+    "Images",
+    "Loaded",
+    "PackReport",
+    "Progress",
+    "Rejected",
+    "Split",
+    "TooManyRejected",
+    "duplicates_across",
+    "folds",
+    "load",
+    "pack",
+    "split",
+    "stream",
+    "validation_split",
+    "with_groups",
+    "write_rejected",
+]

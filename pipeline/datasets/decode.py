@@ -1,0 +1,224 @@
+"""One picture file to one uint8 array, by content, whatever the file is called.
+
+Rules
+-----
+- Format: recognised by content among ``FORMATS``. PostScript and the like are never opened: they would run a
+  program.
+- Size: refused by the header, before pixels are allocated, above ``data.max_pixels``.
+- Frames: the first frame or page of a file with several.
+- Colour: Pillow's ``convert("L")``, that is ITU-R 601-2 luma, (299 R + 587 G + 114 B) / 1000. CMYK goes
+  through RGB; of CIELAB the L* channel is taken as it is stored.
+- Alpha: dropped. The colour stored under a transparent pixel counts, also for palettes with a transparent
+  entry.
+- 1 bit: 0 and 255. 2 and 4 bits: scaled to 0..255.
+- 9 to 16 bits, unsigned integer gray: v * 255 / (2**bits - 1), rounded to nearest; 65535 becomes 255, and so
+  does 4095 in 12 bits. 16-bit colour: the high byte of each channel.
+- Floating point: every value must lie within 0 to 1 and becomes v * 255, rounded to nearest; any other value,
+  NaN included, rejects the file with the range found.
+- 32-bit and signed integers: rejected, since no scale is agreed on.
+- Orientation: the EXIF orientation is applied, mirrored ones too. A broken EXIF block is passed over.
+- Fit: see ``fit``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from PIL import Image, ImageFile
+
+from pipeline import config
+from pipeline.datasets import reasons
+
+FORMATS = ("PNG", "JPEG", "PPM", "TIFF", "BMP", "GIF", "WEBP", "AVIF", "JPEG2000", "PCX", "SGI", "ICO")
+_ORIENTATION = 0x0112
+_BITS_PER_SAMPLE, _PHOTOMETRIC = 258, 262
+_TRANSPOSE = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+class DecodeError(Exception):
+    """A file that is no usable picture; the message is the short reason for ``rejected.csv``."""
+
+
+def decode(path: str | Path, max_pixels: int = config.Data.max_pixels) -> np.ndarray:
+    """Decode a file at its own size.
+
+    Parameters
+    ----------
+    path : path of a file
+    max_pixels : int
+        A header that announces more is refused before decoding.
+
+    Returns
+    -------
+    ndarray of uint8, shape (height, width)
+
+    Raises
+    ------
+    DecodeError
+        With the reason, whatever is wrong with the file.
+    """
+    return np.array(_read_gray(path, max_pixels))
+
+
+def decode_to(path: str | Path, image: config.Image, max_pixels: int = config.Data.max_pixels) -> np.ndarray:
+    """Decode a file and bring it to ``image.height`` x ``image.width``; as ``decode`` otherwise."""
+    gray = _read_gray(path, max_pixels)
+    try:
+        return np.array(fit(gray, image))
+    except MemoryError as error:
+        raise DecodeError(reasons.of_error(error, b"")) from error
+
+
+def fit(gray: Image.Image, image: config.Image) -> Image.Image:
+    """Bring a gray picture to ``image.height`` x ``image.width`` with an antialiased bilinear filter.
+
+    ``stretch`` squashes the whole picture to the size. ``pad`` keeps the aspect ratio, centres the picture
+    (an odd pixel goes right or below) and fills the rest with the picture's own mean gray, rounded, so that
+    the seam adds as little gradient as one value can.
+    """
+    size = (image.width, image.height)
+    if image.fit is config.Fit.stretch:
+        return gray.resize(size, Image.Resampling.BILINEAR)
+    scale = min(image.width / gray.width, image.height / gray.height)
+    width = min(image.width, max(1, round(gray.width * scale)))
+    height = min(image.height, max(1, round(gray.height * scale)))
+    small = gray.resize((width, height), Image.Resampling.BILINEAR)
+    mean = int(np.asarray(small).mean() + 0.5)
+    canvas = Image.new("L", size, mean)
+    canvas.paste(small, ((image.width - width) // 2, (image.height - height) // 2))
+    return canvas
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Silence Pillow's warnings and log about odd files.
+
+    Enter it once, in the thread that starts the workers: both belong to the process, and entering this in
+    each worker would race. What matters of an odd file is its reason.
+    """
+    log = logging.getLogger("PIL")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"PIL(\.|$)")
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # data.max_pixels decides
+            yield
+    finally:
+        log.setLevel(level)
+
+
+def _read_gray(path: str | Path, max_pixels: int) -> Image.Image:
+    """Return a loaded picture of mode L, upright."""
+    try:
+        with Path(path).open("rb") as file:
+            picture = _open(file, max_pixels)
+            orientation = _orientation(picture)
+            gray = _to_gray(picture)
+            turn = _TRANSPOSE.get(orientation)
+            return gray if turn is None else gray.transpose(turn)
+    except (OSError, ValueError, MemoryError) as error:  # the file is gone, or a conversion that Pillow lacks
+        raise DecodeError(reasons.of_error(error, b"")) from error
+
+
+def _open(file: BinaryIO, max_pixels: int) -> ImageFile.ImageFile:
+    """Open and load the first frame; what Pillow raises becomes a reason."""
+    head = file.read(reasons.HEAD_BYTES)
+    reason = reasons.of_content(head)
+    if reason:
+        raise DecodeError(reason)
+    # Pillow's plug-ins raise OSError, ValueError, SyntaxError, struct.error, IndexError, KeyError, EOFError,
+    # ZeroDivisionError, OverflowError, zlib.error, DecompressionBombError, MemoryError and more on a bad
+    # file:
+    # here, and only here, any of them speaks of the file.
+    try:
+        picture = Image.open(file, formats=FORMATS)
+    except Exception as error:
+        raise DecodeError(reasons.of_error(error, head, file)) from error
+    _check_size(picture, max_pixels)
+    try:
+        picture.load()  # never again after a failure: a second load returns a half-decoded picture
+    except Exception as error:
+        raise DecodeError(reasons.of_error(error, head)) from error
+    _check_size(picture, max_pixels)  # an icon learns its size only now
+    return picture
+
+
+def _check_size(picture: Image.Image, max_pixels: int) -> None:
+    width, height = picture.size
+    if width < 1 or height < 1:
+        raise DecodeError(f"empty picture ({height} rows x {width} columns)")
+    if width * height > max_pixels:
+        raise DecodeError(
+            f"its header announces {height} rows x {width} columns, above data.max_pixels={max_pixels}"
+        )
+
+
+def _orientation(picture: Image.Image) -> int:
+    """Return the EXIF orientation, 1 where there is none, it is broken or Pillow has applied it (TIFF)."""
+    try:
+        value = picture.getexif().get(_ORIENTATION, 1)
+    except Exception:  # the pixels are sound: a broken EXIF block is no reason to lose the picture
+        return 1
+    return value if isinstance(value, int) else 1
+
+
+def _to_gray(picture: ImageFile.ImageFile) -> Image.Image:
+    mode = picture.mode
+    if mode == "L":
+        return picture
+    if mode == "LAB":
+        return picture.getchannel("L")
+    if mode == "I" and picture.format not in ("PPM", "PNG"):  # of these two Pillow gives 16 bits in 32
+        raise DecodeError("32-bit or signed integer picture: no agreed scale to 8 bits")
+    if mode == "I" or mode.startswith("I;16"):
+        return Image.fromarray(_scale_integers(np.asarray(picture), picture))
+    if mode == "F":
+        return Image.fromarray(_scale_floats(np.asarray(picture), picture))
+    if mode in ("La", "RGBa"):  # colours multiplied by alpha: Pillow has no direct way from here to L
+        return picture.convert("LA" if mode == "La" else "RGBA").convert("L")
+    return picture.convert("L")
+
+
+def _scale_integers(values: np.ndarray, picture: ImageFile.ImageFile) -> np.ndarray:
+    top = 2 ** _tiff_bits(picture) - 1
+    low, high = int(values.min()), int(values.max())
+    if low < 0 or high > top:
+        raise DecodeError(f"values from {low} to {high} outside the range 0 to {top} of its type")
+    scaled = ((values.astype(np.uint32) * 255 + top // 2) // top).astype(np.uint8)
+    return 255 - scaled if _white_is_zero(picture) else scaled
+
+
+def _scale_floats(values: np.ndarray, picture: ImageFile.ImageFile) -> np.ndarray:
+    low, high = float(values.min()), float(values.max())  # NaN anywhere makes both NaN
+    if not (low >= 0.0 and high <= 1.0):
+        found = "NaN" if np.isnan(low) else f"values from {low:.4g} to {high:.4g}"
+        raise DecodeError(f"floating-point picture with {found}: every value must lie within 0 to 1")
+    scaled = (values * 255.0 + 0.5).astype(np.uint8)
+    return 255 - scaled if _white_is_zero(picture) else scaled
+
+
+def _tiff_bits(picture: ImageFile.ImageFile) -> int:
+    tags = getattr(picture, "tag_v2", None)
+    bits = 16 if tags is None else int(tags.get(_BITS_PER_SAMPLE, (16,))[0])
+    return bits if 9 <= bits <= 16 else 16
+
+
+def _white_is_zero(picture: ImageFile.ImageFile) -> bool:
+    """Pillow inverts 8-bit TIFFs whose zero is white, but not deeper ones."""
+    tags = getattr(picture, "tag_v2", None)
+    return tags is not None and tags.get(_PHOTOMETRIC) == 0

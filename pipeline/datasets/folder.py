@@ -1,0 +1,213 @@
+"""A folder of pictures: which files count, which class each has, and decoding them in parallel.
+
+A class is a sub-folder of ``data.path``; everything below it, at any depth, belongs to it. Names and
+extensions do not matter: content decides. Passed over without a word are names that begin with a dot, system
+files (``Thumbs.db``, ``desktop.ini``, the folder ``__MACOSX``) and notes that lie beside pictures
+(``SIDE_SUFFIXES``). Linked folders are followed; a link back to a folder already read, or to one above
+``data.path``, is not.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline import config
+from pipeline.datasets.decode import DecodeError, decode_to, quiet
+from pipeline.datasets.images import Progress, Rejected
+from pipeline.errors import DataError
+
+SYSTEM_NAMES = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
+SIDE_SUFFIXES = frozenset(
+    {
+        ".txt",
+        ".md",
+        ".rst",
+        ".csv",
+        ".tsv",
+        ".json",
+        ".jsonl",
+        ".xml",
+        ".yml",
+        ".yaml",
+        ".toml",
+        ".ini",
+        ".cfg",
+    }
+    | {".html", ".htm", ".pdf", ".log", ".py", ".ipynb", ".sh", ".mat", ".npy", ".npz", ".zip", ".tar", ".gz"}
+    | {".tgz", ".7z", ".rar"}
+)
+_BATCH = 16  # files a worker takes at a time
+
+
+class Entry(NamedTuple):
+    """A file that may be a picture."""
+
+    name: str  # relative to the root, forward slashes, always encodable as UTF-8
+    path: str
+    label: int  # -1 for a file that lies in no class folder
+
+
+@dataclass
+class Listing:
+    """What lies below a folder, in a fixed order: classes by name, files of a class by name."""
+
+    class_names: tuple[str, ...] = ()
+    entries: list[Entry] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)  # broken links, folders that cannot be listed
+
+    @property
+    def loose(self) -> list[Entry]:
+        """Files that lie beside the class folders."""
+        return [entry for entry in self.entries if entry.label < 0]
+
+
+def scan(root: Path) -> Listing:
+    """List the files below ``root``.
+
+    Raises
+    ------
+    DataError
+        When there is no such folder, it cannot be listed, or nothing in it may be a picture.
+    """
+    if not root.is_dir():
+        found = "a file, not a folder" if root.exists() else "no such folder"
+        raise DataError(f"data.path={root}: {found}; expected a folder with one sub-folder for each class")
+    seen = {_identity(above) for above in (root.resolve(), *root.resolve().parents)}
+    try:
+        folders, files, broken = _list(root)
+    except OSError as error:
+        raise DataError(f"data.path={root}: cannot be listed: {error.strerror or error}") from error
+    listing = Listing(tuple(_clean(folder.name) for folder in folders))
+    for label, folder in enumerate(folders):
+        _walk(folder, root, label, set(seen), listing)
+    listing.entries.extend(Entry(_relative(file, root), str(file), -1) for file in files)
+    listing.rejected.extend(Rejected(_relative(file, root), "a link to nothing") for file in broken)
+    if not listing.entries and not listing.rejected:
+        raise DataError(
+            f"data.path={root}: holds no pictures; expected files in one sub-folder for each class"
+        )
+    return listing
+
+
+def decode_entries(
+    entries: Sequence[Entry],
+    pixels: np.ndarray,
+    data: config.Data,
+    image: config.Image,
+    progress: Progress | None = None,
+) -> list[Rejected | None]:
+    """Decode files in parallel, each into its own row.
+
+    Parameters
+    ----------
+    entries : sequence of Entry
+    pixels : ndarray of uint8, shape (len(entries), image.height, image.width)
+        Receives the pictures. Rows of rejected files are left as they are.
+    data, image : settings
+    progress : callable, optional
+        Called in this thread with (files done, len(entries)).
+
+    Returns
+    -------
+    list of Rejected or None, in the order of ``entries``
+        Memory beyond ``pixels`` is one decoded file for each worker.
+    """
+    rejected: list[Rejected | None] = [None] * len(entries)
+
+    def work(start: int) -> int:
+        stop = min(start + _BATCH, len(entries))
+        for i in range(start, stop):
+            try:
+                pixels[i] = decode_to(entries[i].path, image, data.max_pixels)
+            except DecodeError as error:
+                rejected[i] = Rejected(entries[i].name, str(error))
+        return stop - start
+
+    with quiet(), ThreadPoolExecutor(data.workers or usable_cores()) as pool:
+        jobs: list[Future[int]] = [pool.submit(work, start) for start in range(0, len(entries), _BATCH)]
+        done = 0
+        try:
+            for job in as_completed(jobs):
+                done += job.result()
+                if progress is not None:
+                    progress(done, len(entries))
+        finally:  # an interrupt or a fault must not wait for thousands of files
+            pool.shutdown(wait=False, cancel_futures=True)
+    return rejected
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else (os.cpu_count() or 1)
+
+
+def _walk(folder: Path, root: Path, label: int, seen: set[tuple[int, int]], listing: Listing) -> None:
+    """Add every file below a class folder; ``seen`` holds the folders that must not be entered (again)."""
+    pending = [folder]
+    files: list[Path] = []
+    broken: list[Path] = []
+    while pending:
+        current = pending.pop()
+        try:
+            identity = _identity(current)
+            if identity in seen:
+                continue
+            seen.add(identity)
+            below, here, dangling = _list(current)
+        except OSError as error:
+            reason = f"folder that cannot be listed: {error.strerror or error}"
+            listing.rejected.append(Rejected(_relative(current, root), reason))
+            continue
+        pending.extend(below)
+        files.extend(here)
+        broken.extend(dangling)
+    listing.entries.extend(
+        sorted((Entry(_relative(file, root), str(file), label) for file in files), key=lambda e: e.name)
+    )
+    listing.rejected.extend(Rejected(_relative(file, root), "a link to nothing") for file in sorted(broken))
+
+
+def _list(folder: Path) -> tuple[list[Path], list[Path], list[Path]]:
+    """Return the sub-folders, the files that may be pictures and the broken links, each sorted."""
+    folders, files, broken = [], [], []
+    with os.scandir(folder) as found:
+        names = sorted(entry.name for entry in found)
+    for name in names:
+        if name.startswith(".") or name.lower() in SYSTEM_NAMES:
+            continue
+        path = folder / name
+        try:
+            mode = path.stat().st_mode
+        except OSError:  # the target is gone, or the link points at itself
+            broken.append(path)
+            continue
+        if stat.S_ISDIR(mode):
+            folders.append(path)
+        elif (
+            stat.S_ISREG(mode) and path.suffix.lower() not in SIDE_SUFFIXES
+        ):  # no pipes: reading one would hang
+            files.append(path)
+    return folders, files, broken
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    found = folder.stat()
+    return found.st_dev, found.st_ino
+
+
+def _relative(path: Path, root: Path) -> str:
+    return _clean(path.relative_to(root).as_posix())
+
+
+def _clean(name: str) -> str:
+    """Write bytes of a file name that are no UTF-8 as escapes, so that every report can be written."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,0 +1,152 @@
+"""Packed sets: ``.npz`` (images and, optionally, labels, classes, files) or ``.npy`` (pixels only).
+
+``numpy.load`` reads a member of an ``.npz`` into memory even when it is stored uncompressed. Such a member
+lies in one piece in the file, so its pixels are mapped instead: a set larger than memory opens at once.
+"""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from pipeline import config
+from pipeline.datasets.images import Images
+from pipeline.errors import DataError
+
+_LOCAL_HEADER = 30  # bytes before the name in a zip member's local header (PKWARE APPNOTE 4.3.7)
+
+
+def read_packed(path: Path, image: config.Image) -> Images:
+    """Open a packed set; pixels stay on disk where the file allows it.
+
+    Parameters
+    ----------
+    path : path of an ``.npz`` or ``.npy`` file
+    image : the size expected; ``image.fit`` plays no part
+
+    Raises
+    ------
+    DataError
+        When the file cannot be read, or its arrays do not have the stated shapes, types and ranges.
+    """
+    if not path.is_file():
+        raise DataError(f"data.path={path}: no such file; expected a packed set, .npz or .npy")
+    # NumPy, zipfile and zlib have no common exception for a damaged file; nothing else happens in this call.
+    try:
+        arrays = _read_arrays(path)
+    except DataError:
+        raise
+    except MemoryError as error:
+        raise DataError(f"data.path={path}: too large for memory; pack it again to have it mapped") from error
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"data.path={path}: cannot be read as a packed set: {reason}") from error
+    images = _check(path, arrays)
+    height, width = images.pixels.shape[1:]
+    if (height, width) != (image.height, image.width):
+        raise DataError(
+            f"data.path={path}: holds pictures of {height} rows x {width} columns, but "
+            f"{image.height} x {image.width} is asked for: add image.height={height} image.width={width}, "
+            "or pack the folder at the other size"
+        )
+    return images
+
+
+def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+    if not zipfile.is_zipfile(path):
+        pixels = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(pixels, np.ndarray):
+            raise DataError(f"data.path={path}: holds no array")
+        return {"images": pixels}
+    with zipfile.ZipFile(path) as archive:
+        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+    if "images" not in members:
+        found = ", ".join(sorted(members)) or "nothing"
+        raise DataError(f"data.path={path}: no array named images (found: {found})")
+    with np.load(path, allow_pickle=False) as archive:
+        wanted = [key for key in ("labels", "classes", "files") if key in members]
+        arrays: dict[str, np.ndarray] = {key: archive[key] for key in wanted}
+        mapped = _map_member(path, members["images"])
+        arrays["images"] = archive["images"] if mapped is None else mapped
+    return arrays
+
+
+def _map_member(path: Path, member: zipfile.ZipInfo) -> np.ndarray | None:
+    """Map an uncompressed ``.npy`` member of an ``.npz``; None where it is compressed."""
+    if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:  # bit 0: encrypted
+        return None
+    with path.open("rb") as file:
+        file.seek(member.header_offset)
+        header = file.read(_LOCAL_HEADER)
+        name_length, extra_length = struct.unpack("<HH", header[26:30])
+        start = member.header_offset + _LOCAL_HEADER + name_length + extra_length
+        file.seek(start)
+        version = np.lib.format.read_magic(file)
+        read = (
+            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        )
+        shape, fortran_order, dtype = read(file)
+        offset = file.tell()
+    if dtype.hasobject:
+        raise DataError(f"data.path={path}: images is an array of Python objects, which is never read")
+    size = int(np.prod(shape, dtype=object)) * dtype.itemsize
+    if offset + size > start + member.file_size:
+        raise DataError(f"data.path={path}: truncated: {member.file_size} bytes where images needs {size}")
+    if size == 0:
+        return np.empty(shape, dtype)
+    return np.memmap(path, dtype, "r", offset, shape, "F" if fortran_order else "C")
+
+
+def _check(path: Path, arrays: dict[str, np.ndarray]) -> Images:
+    pixels = arrays["images"]
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or 0 in pixels.shape:
+        raise DataError(
+            f"data.path={path}: images is {pixels.dtype} {pixels.shape}; "
+            "expected uint8 (n, height, width), none of them 0"
+        )
+    n = len(pixels)
+    if not pixels.flags.c_contiguous:
+        pixels = np.ascontiguousarray(pixels)
+    files = arrays.get("files")
+    if files is None:
+        paths = [f"{path.name}[{i}]" for i in range(n)]
+    else:
+        if files.shape != (n,) or files.dtype.kind not in "US":
+            raise DataError(f"data.path={path}: files is {files.dtype} {files.shape}; expected text ({n},)")
+        paths = [str(name) for name in files.astype(str)]
+    labels, class_names = _check_labels(path, arrays, n)
+    return Images(pixels, labels, class_names, paths)
+
+
+def _check_labels(
+    path: Path, arrays: dict[str, np.ndarray], n: int
+) -> tuple[np.ndarray | None, tuple[str, ...]]:
+    labels, classes = arrays.get("labels"), arrays.get("classes")
+    if labels is None:
+        return None, ()
+    if labels.shape != (n,) or labels.dtype.kind not in "iuUS":
+        raise DataError(
+            f"data.path={path}: labels is {labels.dtype} {labels.shape}; expected integers or text ({n},)"
+        )
+    if labels.dtype.kind in "US":
+        found, codes = np.unique(labels.astype(str), return_inverse=True)
+        return codes.astype(np.intp), tuple(str(name) for name in found)
+    if classes is None:
+        numbers, codes = np.unique(labels, return_inverse=True)
+        return codes.astype(np.intp), tuple(str(number) for number in numbers)
+    names = tuple(str(name) for name in classes.ravel())
+    if classes.ndim != 1 or classes.dtype.kind not in "iuUS" or len(set(names)) != len(names):
+        raise DataError(
+            f"data.path={path}: classes is {classes.dtype} {classes.shape}; "
+            "expected distinct names (classes,)"
+        )
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= len(names):
+        raise DataError(
+            f"data.path={path}: labels from {low} to {high} for {len(names)} classes; "
+            f"expected 0 to {len(names) - 1}"
+        )
+    return labels.astype(np.intp), names
