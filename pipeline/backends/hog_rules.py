@@ -35,7 +35,9 @@ def check(pixels: np.ndarray, layout: HogLayout, block_norm: str, transform_sqrt
     if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise ValueError(f"dtype must be float32 or float64, not {dtype!r}")
     if pixels.dtype.kind not in "biuf":
-        raise ValueError(f"pixels must be real numbers, not {pixels.dtype}; pass the magnitude or the real part")
+        raise ValueError(
+            f"pixels must be real numbers, not {pixels.dtype}; pass the magnitude or the real part"
+        )
     wanted = layout.image_shape if layout.channels is None else (*layout.image_shape, layout.channels)
     if pixels.ndim != len(wanted) + 1 or pixels.shape[1:] != wanted:
         raise ValueError(

@@ -82,9 +82,7 @@ class HogExtractor(TransformerMixin, BaseEstimator):
         ValueError
             If a setting is out of range or the image is smaller than one block.
         """
-        return HogLayout(
-            image_shape, self.orientations, self.pixels_per_cell, self.cells_per_block, channels
-        )
+        return HogLayout(image_shape, self.orientations, self.pixels_per_cell, self.cells_per_block, channels)
 
     def fit(self, X: Any, y: Any = None) -> HogExtractor:
         """Learn the size of the images; nothing else is learnt.

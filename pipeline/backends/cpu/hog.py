@@ -162,7 +162,10 @@ class _Worker:
         gray = layout.channels is None
         # differences of 8-bit pixels and their squares are exact in float32; all else needs float64
         small = (
-            source in (np.uint8, np.int8, np.bool_) and gray and not transform_sqrt and out_dtype == np.float32
+            source in (np.uint8, np.int8, np.bool_)
+            and gray
+            and not transform_sqrt
+            and out_dtype == np.float32
         )
         self.kernels = hog_kernels
         self.sqrt = transform_sqrt

@@ -1,0 +1,51 @@
+"""Rules that every backend's preprocessing shares: what input is refused and which type comes out."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.config import Preprocess, PreprocessName
+
+
+def check(pixels: np.ndarray, step: Preprocess) -> None:
+    """Refuse a batch that the step is not defined for.
+
+    Raises
+    ------
+    ValueError
+        If `pixels` is not (n, h, w) of finite whole or real numbers, or (clahe) holds floats outside -1 to 1.
+    """
+    if step.name is PreprocessName.none:
+        return
+    name = f"preprocess={step.name.value}"
+    if pixels.ndim != 3:
+        raise ValueError(f"{name} works on grayscale batches (n, h, w), not on shape {pixels.shape}")
+    if pixels.dtype.kind not in "iuf":
+        raise ValueError(
+            f"{name} needs integer or real pixels, not {pixels.dtype}; convert them, e.g. to uint8"
+        )
+    if pixels.dtype.kind != "f" or not pixels.size:
+        return
+    low, high = (
+        pixels.min(),
+        pixels.max(),
+    )  # NaN and infinities show in one of the two, without a mask of the batch
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise ValueError(
+            f"{name} needs finite pixels, but the batch holds NaN or infinity; remove those images"
+        )
+    if step.name is PreprocessName.clahe and (low < -1 or high > 1):
+        raise ValueError(
+            f"{name} needs float pixels from -1 to 1, found {low} to {high}; divide by the largest value"
+        )
+
+
+def result_type(dtype: np.dtype, step: Preprocess) -> np.dtype:
+    """Return the type of a step's result: the input's for none and stretch, float32 for the others."""
+    kept = step.name in (PreprocessName.none, PreprocessName.stretch)
+    return np.dtype(dtype) if kept else np.dtype(np.float32)
+
+
+def widen(pixels: np.ndarray) -> np.ndarray:
+    """Return float16 pixels as float32, in which their histograms do not overflow; all others as they are."""
+    return pixels.astype(np.float32) if pixels.dtype == np.float16 else pixels
