@@ -1,7 +1,8 @@
 """The command line: ``python -m pipeline COMMAND key=value ...`` on Hydra.
 
-Hydra composes ``conf/COMMAND.yaml`` over the schema in :mod:`pipeline.config`; the result becomes plain dataclasses
-here, and goes to ``run`` in ``pipeline/commands/COMMAND.py``. A user's mistake is told in one line with exit status 2.
+Hydra composes ``conf/COMMAND.yaml`` over the schema in :mod:`pipeline.config`. The result becomes plain
+dataclasses here and goes to ``run`` in ``pipeline/commands/COMMAND.py``. A user's mistake is told in one line
+with exit status 2.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ def _command(name: str, arguments: list[str], started: float) -> int:
     sweep = bool({"-m", "--multirun"} & set(arguments))
     arguments = [_quoted(argument, sweep) for argument in arguments]
     _check(name, arguments, sweep)
-    if any(a.startswith("data.path=") for a in arguments) and not any(a.startswith("data=") for a in arguments):
+    given = {argument.partition("=")[0].lstrip("+") for argument in arguments}
+    if name in ("train", "evaluate") and "data.path" in given and not {"data", "data.name"} & given:
         arguments.append("data=auto")  # a path alone says that the images come from there
     if {"-h", "--help"} & set(arguments):
         print(_help(name, [a for a in arguments if not a.startswith("-") and "=" in a]))
@@ -121,7 +123,8 @@ def _task(name: str, outcomes: list[Outcome], started: float) -> Callable[[Any],
         from hydra.core.hydra_config import HydraConfig
         from omegaconf import OmegaConf
 
-        overrides = tuple(map(str, OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)))
+        given: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
+        overrides = tuple(given)
         outcomes.append(Outcome(overrides, None, "failed"))  # stands if an unforeseen error passes through
         try:
             settings = _settings(cfg)
@@ -142,7 +145,7 @@ def _task(name: str, outcomes: list[Outcome], started: float) -> Callable[[Any],
 
 
 def _settings(cfg: Any) -> Any:
-    """Return the composed settings as the schema's dataclasses, and keep them, resolved, in the run folder."""
+    """Return the composed settings as dataclasses, and keep them, resolved, in the run folder."""
     import logging
 
     from hydra.core.hydra_config import HydraConfig
@@ -153,7 +156,7 @@ def _settings(cfg: Any) -> Any:
     if missing:
         raise ConfigError(f"{missing[0]} must be given: {missing[0]}=...")
     logging.captureWarnings(True)
-    settings = OmegaConf.to_object(cfg)  # runs the range checks of the schema
+    settings: Any = OmegaConf.to_object(cfg)  # runs the range checks of the schema
     if HydraConfig.get().output_subdir is not None:
         path = Path(settings.run_dir) / "config.yaml"
         path.write_text(OmegaConf.to_yaml(cfg, resolve=True), encoding="utf-8")
@@ -161,7 +164,7 @@ def _settings(cfg: Any) -> Any:
 
 
 def _is_users(error: Exception) -> bool:
-    """Tell whether an error is about what the program was given (one line) or about the program (a traceback)."""
+    """Tell an error about what the program was given (one line) from a fault of the program (a traceback)."""
     if isinstance(error, PipelineError | MemoryError):
         return True
     if "hydra" not in sys.modules:
@@ -177,12 +180,18 @@ def _from_schema(error: BaseException) -> bool:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return isinstance(error, ValueError) and trace is not None and trace.tb_frame.f_code is config._check.__code__
+    return (
+        isinstance(error, ValueError)
+        and trace is not None
+        and trace.tb_frame.f_code is config._check.__code__
+    )
 
 
 def _one_line(error: BaseException) -> str:
     if isinstance(error, MemoryError):
-        return f"out of memory ({str(error) or 'no detail'}); use fewer or smaller images, or a smaller hog= or chunk="
+        return (
+            f"out of memory ({str(error) or 'no detail'}); use fewer or smaller images, hog=coarse or chunk="
+        )
     for fault in (error.__cause__, error):
         key, message = getattr(fault, "full_key", None), getattr(fault, "msg", None)
         if key and message:
@@ -212,16 +221,17 @@ def _keys(schema: type, prefix: str = "") -> Iterator[str]:
 
 def _groups(name: str, extra: Path | None = None) -> dict[str, list[str]]:
     """Return the groups of a command with their options, from the folders that hold them."""
-    import yaml
+    from omegaconf import OmegaConf
 
-    defaults = yaml.safe_load((CONF / f"{name}.yaml").read_text(encoding="utf-8"))["defaults"]
+    content: Any = OmegaConf.to_container(OmegaConf.load(CONF / f"{name}.yaml"))
+    defaults = content["defaults"]
     names = [key for entry in defaults if isinstance(entry, dict) for key in entry if " " not in key]
     roots = [CONF, *([extra] if extra else [])]
     return {g: sorted(p.stem for root in roots for p in (root / g).glob("*.yaml")) for g in names}
 
 
 def _quoted(argument: str, sweep: bool) -> str:
-    """Quote the value of a free-text setting that Hydra's grammar would misread, as in data.path=photos(1)."""
+    """Quote a free-text value that Hydra's grammar would misread, as in data.path=photos(1)."""
     key, equals, value = argument.partition("=")
     if not equals or key.lstrip("+") not in FREE_TEXT or value[:1] in ("'", '"') or value in ("", "null"):
         return argument
@@ -254,7 +264,9 @@ def _check(name: str, arguments: Sequence[str], sweep: bool) -> None:
             value = value or next(rest, "")
             extra = Path(value) if flag in ("-cd", "--config-dir") else extra
         elif argument.startswith("-") and argument not in FLAGS:
-            hint = f" Settings are key=value without dashes: {flag.lstrip('-')}=..." if flag[2:] in known else ""
+            hint = (
+                f" Settings are key=value without dashes: {flag.lstrip('-')}=..." if flag[2:] in known else ""
+            )
             raise ConfigError(f"no flag '{flag}'.{hint or _hint(flag, FLAGS | FLAGS_WITH_VALUE)}{more}")
         elif not argument.startswith("-"):
             overrides.append(argument)
@@ -281,8 +293,8 @@ def _check_override(override: Any, known: set[str], groups: dict[str, list[str]]
         values = override.sweep_iterator() if override.is_sweep_override() else [override.value()]
         for value in values:
             if str(value) not in groups[key]:
-                choices = ", ".join(groups[key])
-                raise ConfigError(f"no option '{value}' for {key}; choose one of: {choices}.{_hint(str(value), groups[key])}")
+                choices, hint = ", ".join(groups[key]), _hint(str(value), groups[key])
+                raise ConfigError(f"no option '{value}' for {key}; choose one of: {choices}.{hint}")
     elif key not in known:
         raise ConfigError(f"no setting '{key}'.{_hint(key, known | set(groups))}{more}")
 

@@ -16,8 +16,8 @@ from pipeline.errors import OutputError
 def atomic(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a temporary file that becomes `path` when the block ends well, and vanishes when it does not.
 
-    The temporary file lies in the folder of `path`, so the last step is a rename, and an old file at `path` stays
-    whole until then. Data and folder are flushed to the disk first.
+    The temporary file lies in the folder of `path`, so the last step is a rename, and an old file at `path`
+    stays whole until then. Data and folder are flushed to the disk first.
 
     Parameters
     ----------
@@ -51,7 +51,9 @@ def atomic(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
         temporary = None
         _sync_folder(path.parent)
     except OSError as error:
-        raise OutputError(f"{path} cannot be written: {error.strerror or error}; an older file there is unchanged") from error
+        raise OutputError(
+            f"{path} cannot be written: {error.strerror or error}; an older file there is unchanged"
+        ) from error
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)

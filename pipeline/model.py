@@ -1,8 +1,9 @@
 """A trained model: preprocessing, HoG and classifier together, and the file that holds them.
 
-The file is an ``.npz`` archive of plain arrays. One of them, ``header``, is JSON text as bytes: format version, image
-size, preprocessing, HoG parameters and layout, class names, the classifier's parameters, software versions and a
-summary of the training. Nothing is pickled, and the file does not know which backend made it.
+The file is an ``.npz`` archive of plain arrays. One of them, ``header``, is JSON text as bytes: format
+version, image size, preprocessing, HoG parameters and layout, class names, the classifier's parameters,
+software versions and a summary of the training. Nothing is pickled, and the file does not know which backend
+made it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from pipeline.files import atomic
 
 FORMAT = "hogboost-model"
 VERSION = 1
+_REMEDY = "give the model.npz of a train run: model=runs/train/.../model.npz"
 _UNREADABLE = (
     OSError,
     EOFError,
@@ -89,7 +91,8 @@ class Model:
         if pixels.ndim != 3 or pixels.shape[1:] != wanted:
             found = "x".join(map(str, pixels.shape[1:])) if pixels.ndim == 3 else f"an array {pixels.shape}"
             raise ModelError(
-                f"the model was trained on images of {wanted[0]}x{wanted[1]} (rows x columns), these are {found}; "
+                f"the model was trained on images of {wanted[0]}x{wanted[1]} (rows x columns), these are "
+                f"{found}; "
                 f"resize them, or pack them again with image.height={wanted[0]} image.width={wanted[1]}"
             )
         if pixels.dtype != np.uint8:
@@ -121,6 +124,11 @@ def preprocessed(pixels: np.ndarray, step: config.Preprocess, backend: str) -> n
     return home.get(home.preprocess.apply(home.put(np.ascontiguousarray(pixels)), step))
 
 
+def fitted_extractor(extractor: HogExtractor, image: config.Image) -> HogExtractor:
+    """Return the transformer, prepared for images of the given size: it learns nothing but their size."""
+    return extractor.fit(np.zeros((1, image.height, image.width), dtype=np.uint8))
+
+
 def software() -> dict[str, str]:
     """Return the versions of the software that shapes a model."""
     import platform
@@ -146,7 +154,10 @@ def save_model(path: str | Path, model: Model) -> None:
     arrays, classifier = model.classifier.state()
     extractor, size = model.extractor, model.image
     layout = HogLayout(
-        (size.height, size.width), extractor.orientations, extractor.pixels_per_cell, extractor.cells_per_block
+        (size.height, size.width),
+        extractor.orientations,
+        extractor.pixels_per_cell,
+        extractor.cells_per_block,
     )
     header: dict[str, Any] = {
         "format": FORMAT,
@@ -163,7 +174,8 @@ def save_model(path: str | Path, model: Model) -> None:
     header["sha256"] = _checksum(arrays, header)
     text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     buffer = io.BytesIO()  # a model is a few megabytes; in memory first, so that the file is one write
-    np.savez(buffer, header=text, **{f"classifier.{name}": array for name, array in arrays.items()})
+    members: dict[str, Any] = {f"classifier.{name}": array for name, array in arrays.items()}
+    np.savez(buffer, header=text, **members)
     with atomic(path, "wb") as stream:
         stream.write(buffer.getbuffer())
 
@@ -184,21 +196,23 @@ def load_model(path: str | Path, backend: str = "cpu") -> Model:
     """
     arrays, header = _read(Path(path))
     if header.get("format") != FORMAT:
-        raise ModelError(f"{path} is no model file of hogboost (no format mark in it); give a model.npz that train wrote")
+        raise ModelError(f"{path} is no model file of hogboost (it has no format mark); {_REMEDY}")
     if not isinstance(header.get("version"), int) or header["version"] > VERSION:
         raise ModelError(
-            f"{path} has model format {header.get('version')}, this program reads formats up to {VERSION}; update hogboost"
+            f"{path} has model format {header.get('version')}, this program reads formats up to {VERSION}; "
+            "update hogboost"
         )
     if header.pop("sha256", None) != _checksum(arrays, header):
         raise ModelError(f"{path} is damaged: its checksum does not fit its content; copy or train it again")
     try:
-        hog = {k: tuple(v) if isinstance(v, list) else v for k, v in header["hog"].items()}
+        hog: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in header["hog"].items()}
         preprocess = dict(header["preprocess"], name=config.PreprocessName[header["preprocess"]["name"]])
+        image = config.Image(**dict(header["image"], fit=config.Fit[header["image"]["fit"]]))
         model = Model(
-            extractor=HogExtractor(**hog),
+            extractor=fitted_extractor(HogExtractor(**hog), image),
             classifier=LogitBoostClassifier.from_state(arrays, header["classifier"]),
             class_names=tuple(header["class_names"]),
-            image=config.Image(**dict(header["image"], fit=config.Fit[header["image"]["fit"]])),
+            image=image,
             preprocess=config.Preprocess(**preprocess),
             summary=header["summary"],
         )
@@ -211,23 +225,25 @@ def load_model(path: str | Path, backend: str = "cpu") -> Model:
 def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the classifier's arrays and the header."""
     if not path.exists():
-        raise ModelError(f"{path} does not exist; give the model.npz of a train run: model=runs/train/.../model.npz")
+        raise ModelError(f"{path} does not exist; {_REMEDY}")
     if path.is_dir():
         inside = path / "model.npz"
-        hint = f"; did you mean {inside}?" if inside.exists() else "; give the model.npz of a train run"
+        hint = f"; did you mean {inside}?" if inside.exists() else f"; {_REMEDY}"
         raise ModelError(f"{path} is a folder, not a model file{hint}")
     try:
         with np.load(path, allow_pickle=False) as archive:
             if not hasattr(archive, "files") or "header" not in archive.files:
-                raise ModelError(f"{path} is no model file of hogboost; give the model.npz of a train run")
+                raise ModelError(f"{path} is no model file of hogboost; {_REMEDY}")
             header = json.loads(archive["header"].tobytes())
             names = [name for name in archive.files if name != "header"]
             arrays = {name.removeprefix("classifier."): archive[name] for name in names}
     except _UNREADABLE as error:
         reason = " ".join(str(error).split())
-        raise ModelError(f"{path} cannot be read as a model ({reason}); it is damaged or no model file") from error
+        raise ModelError(
+            f"{path} cannot be read as a model ({reason}); it is damaged or no model file"
+        ) from error
     if not isinstance(header, dict):
-        raise ModelError(f"{path} is no model file of hogboost; give the model.npz of a train run")
+        raise ModelError(f"{path} is no model file of hogboost; {_REMEDY}")
     return arrays, header
 
 

@@ -1,4 +1,4 @@
-"""The commands, one file each. ``run(cfg, stages)`` of each does the work and returns its figure, if it has one."""
+"""The commands, one file each: ``run(cfg, stages)`` does the work and returns its figure, if it has one."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Command(NamedTuple):
 COMMANDS: dict[str, Command] = {
     "train": Command(
         "fit a classifier to labelled images, evaluate it and save it",
-        "Reads labelled images, holds some out, computes HoG features, boosts a classifier, evaluates it on the\n"
-        "held-out images and saves model, figures and plots in a new folder below runs/train.\n"
+        "Reads labelled images, holds some out, computes HoG features, boosts a classifier, evaluates it on\n"
+        "the held-out images and saves model, figures and plots in a new folder below runs/train.\n"
         "With --multirun the figure that comes back from each run is test.log_loss (smaller is better).",
         (
             "data=folder data.path=photos",
@@ -37,8 +37,8 @@ COMMANDS: dict[str, Command] = {
     ),
     "evaluate": Command(
         "figures of a saved model on labelled images, or a cross-validation",
-        "With model=...: how well a saved model labels images whose classes are known. With split.folds=k: no\n"
-        "model, but a cross-validation of the settings below.",
+        "With model=...: how well a saved model labels images whose classes are known. With split.folds=k:\n"
+        "no model, but a cross-validation of the settings below.",
         (
             "model=model.npz data=folder data.path=photos",
             "split.folds=5 classifier=ridge",
@@ -47,8 +47,8 @@ COMMANDS: dict[str, Command] = {
     ),
     "pack": Command(
         "decode a folder of images once, so that later runs skip decoding",
-        "Decodes a folder of class folders in parallel and writes one packed set. Files that cannot be read are\n"
-        "listed in rejected.csv of the run folder.",
+        "Decodes a folder of class folders in parallel and writes one packed set. Files that cannot be read\n"
+        "are listed in rejected.csv of the run folder.",
         (
             "data.path=photos out=photos.npz",
             "data.path=photos out=photos.npz image.height=64 image.width=64",
@@ -57,7 +57,8 @@ COMMANDS: dict[str, Command] = {
     ),
     "doctor": Command(
         "what this machine has, and what is missing",
-        "Reports processor, memory, BLAS, GPU, versions and disk space, and says what to install for what is missing.",
+        "Reports processor, memory, BLAS, GPU, versions and disk space, and says what to install\n"
+        "for what is missing.",
         ("", "backend.threads=1", "backend=reference"),
     ),
 }

@@ -17,9 +17,9 @@ from pipeline.reporting import tables
 from pipeline.reporting.stages import Stages
 
 PACKAGES = (
-    "numpy scipy numba llvmlite scikit-image scikit-learn statsmodels pillow hydra-core omegaconf rich matplotlib "
-    "jinja2 psutil threadpoolctl"
-).split()
+    *("numpy", "scipy", "numba", "llvmlite", "scikit-image", "scikit-learn", "statsmodels", "pillow"),
+    *("hydra-core", "omegaconf", "rich", "matplotlib", "jinja2", "psutil", "threadpoolctl"),
+)
 LOW_DISK = 1e9  # bytes; a packed set of 10,000 images has 50 MB
 
 
@@ -31,7 +31,9 @@ def run(cfg: config.Doctor, stages: Stages | None = None) -> None:
     tables.facts("GPU", _gpu())
     tables.facts("Packages", _packages(advice))
     tables.facts("Run folder", _disk(Path(cfg.run_dir), advice))
-    tables.facts("Advice", [("-", line) for line in advice] or [("-", "nothing is missing: python -m pipeline train")])
+    tables.facts(
+        "Advice", [("-", line) for line in advice] or [("-", "nothing is missing: python -m pipeline train")]
+    )
 
 
 def _machine(advice: list[str]) -> Iterator[tuple[str, str]]:
@@ -66,9 +68,15 @@ def _threads(cfg: config.Doctor) -> Iterator[tuple[str, str]]:
 
         pools = threadpoolctl.threadpool_info()
     for pool in pools:
-        detail = " ".join(str(pool[key]) for key in ("internal_api", "version", "architecture") if pool.get(key))
+        detail = " ".join(
+            str(pool[key]) for key in ("internal_api", "version", "architecture") if pool.get(key)
+        )
         yield pool["user_api"], f"{detail}, {pool['num_threads']} threads"
-    yield "backend", f"{name}, backend.threads={cfg.backend.threads}" + (" (every core)" if not cfg.backend.threads else "")
+    yield (
+        "backend",
+        f"{name}, backend.threads={cfg.backend.threads}"
+        + (" (every core)" if not cfg.backend.threads else ""),
+    )
     yield "backends", ", ".join(backends.NAMES)
 
 
@@ -104,7 +112,7 @@ def _packages(advice: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _requirements(names: list[str]) -> str:
-    """Return the requirements of the missing packages as pip takes them, with the versions this program needs."""
+    """Return the missing packages as pip takes them, with the versions this program needs."""
     try:
         stated = [entry.partition(";")[0].strip() for entry in requires("hogboost") or []]
     except PackageNotFoundError:  # a checkout that was never installed

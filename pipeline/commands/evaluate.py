@@ -27,10 +27,16 @@ def run(cfg: config.Evaluate, stages: Stages | None = None) -> float:
     """
     stages = stages or Stages()
     if cfg.model and cfg.split.folds:
-        raise ConfigError("model= and split.folds= exclude each other: give the one to score a model, the other to cross-validate")
+        raise ConfigError(
+            "model= and split.folds= exclude each other: score a model, or cross-validate the settings"
+        )
     if not cfg.model and not cfg.split.folds:
-        raise ConfigError("evaluate needs model=... (score a saved model) or split.folds=5 (cross-validate the settings)")
-    with backends.get(cfg.backend.name.name).threads(cfg.backend.threads):
+        raise ConfigError(
+            "evaluate needs model=... (score a saved model) or split.folds=5 (cross-validate the settings)"
+        )
+    with stages("start"):
+        backend = backends.get(cfg.backend.name.name)
+    with backend.threads(cfg.backend.threads):
         return _saved_model(cfg, cfg.model, stages) if cfg.model else _cross_validation(cfg, stages)
 
 
@@ -62,7 +68,9 @@ def _saved_model(cfg: config.Evaluate, path: str, stages: Stages) -> float:
         "seconds": {**stages.seconds, "all": stages.total},
     }
     steps.write_json(folder / "metrics.json", content)
-    mistakes = ", ".join(f"{a} taken for {b} ({count})" for count, a, b in confused(scores, model.class_names))
+    mistakes = ", ".join(
+        f"{a} taken for {b} ({count})" for count, a, b in confused(scores, model.class_names)
+    )
     if len(model.class_names) <= 20:
         tables.class_table(scores)
     tables.facts(
@@ -82,15 +90,17 @@ def _saved_model(cfg: config.Evaluate, path: str, stages: Stages) -> float:
 
 def _check_unused(cfg: config.Evaluate, model: Model) -> None:
     """Refuse settings that would have no effect: size, preprocessing and HoG come from the model."""
-    hog = steps.extractor(cfg.hog, model.backend).get_params()
+    hog = steps.extractor(cfg.hog, model.image, model.backend).get_params()
     given = {
         "image": (cfg.image, config.Image(), model.image),
         "preprocess": (cfg.preprocess, config.Preprocess(), model.preprocess),
-        "hog": (hog, steps.extractor(config.Hog(), model.backend).get_params(), model.extractor.get_params()),
+        "hog": (hog, steps.extractor(config.Hog(), model.image, model.backend).get_params(), model.extractor.get_params()),
     }
     for group, (found, default, of_model) in given.items():
         if found not in (default, of_model):
-            raise ConfigError(f"{group} comes from the model and differs from the one given; leave the {group} settings out")
+            raise ConfigError(
+                f"{group} comes from the model and differs from the one given; leave the {group} settings out"
+            )
 
 
 def _labels_of_model(labels: np.ndarray, names: tuple[str, ...], of_model: tuple[str, ...]) -> np.ndarray:
@@ -99,7 +109,9 @@ def _labels_of_model(labels: np.ndarray, names: tuple[str, ...], of_model: tuple
     if unknown:
         shown = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
         known = ", ".join(of_model[:10]) + (", ..." if len(of_model) > 10 else "")
-        raise DataError(f"the model does not know the classes {shown}; it knows: {known}; remove or rename those images")
+        raise DataError(
+            f"the model does not know the classes {shown}; it knows: {known}; remove or rename those images"
+        )
     place = np.array([of_model.index(name) for name in names], dtype=np.intp)
     return place[labels]
 
@@ -107,14 +119,16 @@ def _labels_of_model(labels: np.ndarray, names: tuple[str, ...], of_model: tuple
 def _cross_validation(cfg: config.Evaluate, stages: Stages) -> float:
     name = cfg.backend.name.name
     steps.check_layout(cfg.hog, cfg.image)
-    hog = steps.extractor(cfg.hog, name)
+    hog = steps.extractor(cfg.hog, cfg.image, name)
     loaded = steps.read(cfg.data, cfg.image, cfg.run_dir, stages)
     images = loaded.images
     labels = steps.require_labels(images, cfg.data)
     parts = list(datasets.folds(images, cfg.split))
     with progress("features") as advance:
         everything = np.arange(len(labels))
-        X = steps.features(images.pixels, everything, cfg.preprocess, hog, stages, advance, images.paths)
+        X = steps.features(
+            images.pixels, everything, cfg.preprocess, hog, stages=stages, advance=advance, paths=images.paths
+        )
     folds: list[Scores] = []
     for number, (train, test) in enumerate(parts, start=1):
         validation = None
@@ -123,7 +137,9 @@ def _cross_validation(cfg: config.Evaluate, stages: Stages) -> float:
             validation = (X[watched], labels[watched])
         with stages("boost"):
             label = f"fold {number}/{len(parts)}"
-            classifier = fit(steps.classifier(cfg.classifier, name), X[train], labels[train], validation, label)
+            classifier = fit(
+                steps.classifier(cfg.classifier, name), X[train], labels[train], validation, label
+            )
         with stages("evaluate"):
             model = Model(hog, classifier, images.class_names, cfg.image, cfg.preprocess)
             folds.append(score(labels[test], model.proba_of_features(X[test]), images.class_names))
@@ -131,13 +147,19 @@ def _cross_validation(cfg: config.Evaluate, stages: Stages) -> float:
 
 
 def _tell_folds(
-    cfg: config.Evaluate, folds: list[Scores], parts: list[tuple[np.ndarray, np.ndarray]], rejected: int, stages: Stages
+    cfg: config.Evaluate,
+    folds: list[Scores],
+    parts: list[datasets.Split],
+    rejected: int,
+    stages: Stages,
 ) -> float:
     values = np.array([(fold.accuracy, fold.balanced_accuracy, fold.log_loss) for fold in folds])
     mean, spread = values.mean(axis=0), values.std(axis=0, ddof=1)
     names = ("accuracy", "balanced_accuracy", "log_loss")
     content = {
-        "folds": [{**steps.figures(fold), "images": len(test)} for fold, (_, test) in zip(folds, parts, strict=True)],
+        "folds": [
+            {**steps.figures(fold), "images": len(test)} for fold, (_, test) in zip(folds, parts, strict=True)
+        ],
         "test": dict(zip(names, mean.tolist(), strict=True)),
         "standard_deviation": dict(zip(names, spread.tolist(), strict=True)),
         "grouped_by": cfg.split.group_by,
@@ -145,7 +167,10 @@ def _tell_folds(
         "seconds": {**stages.seconds, "all": stages.total},
     }
     steps.write_json(Path(cfg.run_dir) / "metrics.json", content)
-    rows = [(str(i), len(test), *map(float, row)) for i, ((_, test), row) in enumerate(zip(parts, values, strict=True), 1)]
+    rows = [
+        (str(i), len(test), *map(float, row))
+        for i, ((_, test), row) in enumerate(zip(parts, values, strict=True), 1)
+    ]
     rows += [("mean", None, *map(float, mean)), ("standard deviation", None, *map(float, spread))]
     kind = "grouped" if cfg.split.group_by else "stratified"
     tables.table(f"{len(folds)} folds, {kind}", ("fold", "images", "accuracy", "balanced", "log-loss"), rows)

@@ -28,7 +28,10 @@ def run(cfg: config.Pack, stages: Stages | None = None) -> None:
         [
             ("size", f"{cfg.image.height}x{cfg.image.width} pixels, {tables.megabytes(out.stat().st_size)}"),
             ("rejected", f"{len(report.rejected)} files, see {listed}" if report.rejected else "none"),
-            ("time", f"{tables.stage_line(stages.seconds)} ({report.n / max(stages.seconds['pack'], 1e-9):.0f} images/s)"),
+            (
+                "time",
+                f"{tables.stage_line(stages.seconds)} ({report.n / report.seconds:.0f} images/s)",
+            ),
             ("packed", str(out)),
             ("next", f"python -m pipeline train data=packed data.path={out}"),
         ],

@@ -30,7 +30,8 @@ def run(cfg: config.Predict, stages: Stages | None = None) -> None:
     """
     stages = stages or Stages()
     name = cfg.backend.name.name
-    backend = backends.get(name)
+    with stages("start"):
+        backend = backends.get(name)
     with stages("load model"):
         model = load_model(Path(cfg.model).expanduser(), name)
     out = Path(cfg.out).expanduser() if cfg.out else Path(cfg.run_dir) / "predictions.csv"
@@ -53,7 +54,9 @@ def run(cfg: config.Predict, stages: Stages | None = None) -> None:
             with stages("label"):
                 proba = model.predict_proba(chunk.images.pixels)
             if not np.isfinite(proba).all():
-                raise DataError(f"{cfg.data.path}: the model gives probabilities that are not finite; train it again")
+                raise DataError(
+                    f"{cfg.data.path}: the model gives probabilities that are not finite; train it again"
+                )
             with stages("write"):
                 best = proba.argmax(axis=1)
                 counts += np.bincount(best, minlength=len(counts))
@@ -64,7 +67,11 @@ def run(cfg: config.Predict, stages: Stages | None = None) -> None:
     listed = Path(cfg.run_dir) / "rejected.csv"
     datasets.write_rejected(listed, rejected)
     shown = sorted(zip(counts.tolist(), model.class_names, strict=True), key=lambda pair: -pair[0])
-    tables.table("Labels", ("class", "images", "share"), [(c, n, tables.percent(n / max(counts.sum(), 1))) for n, c in shown])
+    tables.table(
+        "Labels",
+        ("class", "images", "share"),
+        [(c, n, tables.percent(n / max(counts.sum(), 1))) for n, c in shown],
+    )
     tables.facts(
         f"{counts.sum()} images labelled",
         [

@@ -16,7 +16,7 @@ from pipeline.boosting import LogitBoostClassifier
 from pipeline.errors import ConfigError, DataError
 from pipeline.features import HogExtractor, HogLayout
 from pipeline.files import atomic
-from pipeline.model import preprocessed
+from pipeline.model import fitted_extractor, preprocessed
 from pipeline.reporting.metrics import Scores
 from pipeline.reporting.progress import progress
 from pipeline.reporting.stages import Stages
@@ -50,14 +50,19 @@ def require_labels(images: datasets.Images, data: config.Data) -> np.ndarray:
 def check_layout(hog: config.Hog, image: config.Image) -> HogLayout:
     """Return the HoG layout, before any image is read; an image smaller than a block is a ConfigError."""
     try:
-        return HogLayout((image.height, image.width), hog.orientations, _pair(hog.pixels_per_cell), _pair(hog.cells_per_block))
+        return HogLayout(
+            (image.height, image.width),
+            hog.orientations,
+            _pair(hog.pixels_per_cell),
+            _pair(hog.cells_per_block),
+        )
     except ValueError as error:
         raise ConfigError(f"image and hog do not fit: {error}") from error
 
 
-def extractor(hog: config.Hog, backend: str) -> HogExtractor:
-    """Return the HoG transformer that the settings describe."""
-    return HogExtractor(
+def extractor(hog: config.Hog, image: config.Image, backend: str) -> HogExtractor:
+    """Return the HoG transformer that the settings describe, for images of one size."""
+    unfitted = HogExtractor(
         orientations=hog.orientations,
         pixels_per_cell=_pair(hog.pixels_per_cell),
         cells_per_block=_pair(hog.cells_per_block),
@@ -66,6 +71,7 @@ def extractor(hog: config.Hog, backend: str) -> HogExtractor:
         dtype=hog.dtype.name,
         backend=backend,
     )
+    return fitted_extractor(unfitted, image)
 
 
 def classifier(settings: config.Classifier, backend: str) -> LogitBoostClassifier:
@@ -95,6 +101,7 @@ def features(
     index: np.ndarray,
     step: config.Preprocess,
     hog: HogExtractor,
+    *,
     stages: Stages,
     advance: Any,
     paths: Sequence[str],
@@ -119,7 +126,9 @@ def features(
             finite = np.isfinite(values).all(axis=1)
         if not finite.all():
             bad = paths[int(part[int(np.flatnonzero(~finite)[0])])]
-            raise DataError(f"{bad}: its HoG features are not finite; remove the image or use another preprocess=")
+            raise DataError(
+                f"{bad}: its HoG features are not finite; remove the image or use another preprocess="
+            )
         advance(begin + len(part), len(index))
     assert out is not None, "an empty side of a split is refused before"
     return out
@@ -161,7 +170,7 @@ def write_predictions(
 
 
 def peak_memory() -> int | None:
-    """Return the largest resident memory of this process so far, in bytes; None where the system does not tell."""
+    """Return the largest resident memory so far, in bytes; None where the system does not tell."""
     try:
         import resource
     except ImportError:  # Windows

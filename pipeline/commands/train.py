@@ -39,10 +39,11 @@ def run(cfg: config.Train, stages: Stages | None = None) -> float:
     """
     stages = stages or Stages()
     name = cfg.backend.name.name
-    backend = backends.get(name)
+    with stages("start"):
+        backend = backends.get(name)
     folder = Path(cfg.run_dir)
     layout = steps.check_layout(cfg.hog, cfg.image)
-    hog = steps.extractor(cfg.hog, name)
+    hog = steps.extractor(cfg.hog, cfg.image, name)
 
     with backend.threads(cfg.backend.threads):
         loaded = steps.read(cfg.data, cfg.image, cfg.run_dir, stages)
@@ -58,7 +59,9 @@ def run(cfg: config.Train, stages: Stages | None = None) -> float:
 
         with progress("features") as advance:
             order = np.concatenate([fitted, watched, held_out])
-            X = steps.features(images.pixels, order, cfg.preprocess, hog, stages, advance, images.paths)
+            X = steps.features(
+                images.pixels, order, cfg.preprocess, hog, stages=stages, advance=advance, paths=images.paths
+            )
         X_fit, X_watch, X_test = np.split(X, [len(fitted), len(fitted) + len(watched)])
         with stages("boost"):
             validation = (X_watch, labels[watched]) if len(watched) else None
@@ -73,7 +76,9 @@ def run(cfg: config.Train, stages: Stages | None = None) -> float:
         model.summary = _summary(cfg, len(fitted), len(held_out), scores, classifier)
         save_model(folder / "model.npz", model)
         held_out_paths = [images.paths[i] for i in held_out]
-        steps.write_predictions(folder / "predictions.csv", held_out_paths, labels[held_out], proba, images.class_names)
+        steps.write_predictions(
+            folder / "predictions.csv", held_out_paths, labels[held_out], proba, images.class_names
+        )
         if cfg.plots:
             plots.confusion_matrix(scores.confusion, images.class_names, folder / "confusion_matrix.png")
             curves = classifier.train_loss_, classifier.validation_loss_ or []
@@ -94,7 +99,12 @@ def run(cfg: config.Train, stages: Stages | None = None) -> float:
         "software": software(),
     }
     steps.write_json(folder / "metrics.json", content)
-    log.info("accuracy %.4f, log-loss %.4f; %s", scores.accuracy, scores.log_loss, tables.stage_line(stages.seconds))
+    log.info(
+        "accuracy %.4f, log-loss %.4f; %s",
+        scores.accuracy,
+        scores.log_loss,
+        tables.stage_line(stages.seconds),
+    )
     _tell(cfg, content, scores, images.class_names, stages)
     return scores.log_loss
 
@@ -155,11 +165,14 @@ def _tell(
     cfg: config.Train, content: dict[str, Any], scores: Scores, class_names: tuple[str, ...], stages: Stages
 ) -> None:
     counts = content["images"]
-    parts = f"{counts['fit']} to fit, " + (f"{counts['validation']} to watch, " if counts["validation"] else "")
+    parts = f"{counts['fit']} to fit, " + (
+        f"{counts['validation']} to watch, " if counts["validation"] else ""
+    )
     rejected = f"; {content['rejected']} files rejected, see rejected.csv" if content["rejected"] else ""
     source = f"{cfg.data.name.name} {cfg.data.path or ''}".strip()
     mistakes = ", ".join(f"{a} taken for {b} ({count})" for count, a, b in confused(scores, class_names))
-    rounds = f"{content['rounds']} rounds, learner {cfg.classifier.learner.name}, training log-loss {content['train_loss']:.4f}"
+    learner = cfg.classifier.learner.name
+    rounds = f"{content['rounds']} rounds, learner {learner}, training log-loss {content['train_loss']:.4f}"
     memory = content["peak_memory_bytes"]
     if len(class_names) <= 20:
         tables.class_table(scores)
@@ -169,12 +182,27 @@ def _tell(
             ("balanced", f"{tables.percent(scores.balanced_accuracy)} (mean over the classes)"),
             ("log-loss", f"{scores.log_loss:.4f}"),
             ("mistakes", mistakes or "none"),
-            ("images", f"{source}: {counts['all']} in {len(class_names)} classes; {parts}{counts['test']} held out{rejected}"),
-            ("features", f"{content['features']} per image, HoG of {cfg.image.height}x{cfg.image.width} pixels"),
+            (
+                "images",
+                f"{source}: {counts['all']} in {len(class_names)} classes; {parts}"
+                f"{counts['test']} held out{rejected}",
+            ),
+            (
+                "features",
+                f"{content['features']} per image, HoG of {cfg.image.height}x{cfg.image.width} pixels",
+            ),
             ("boosting", rounds),
             ("time", tables.stage_line(stages.seconds)),
-            ("memory", f"{tables.megabytes(memory)} at most, backend {content['backend']}" if memory else content["backend"]),
+            (
+                "memory",
+                f"{tables.megabytes(memory)} at most, backend {content['backend']}"
+                if memory
+                else content["backend"],
+            ),
             ("model", str(Path(cfg.run_dir) / "model.npz")),
-            ("report", f"{cfg.run_dir} (metrics.json, predictions.csv, confusion_matrix.png, learning_curve.png, ...)"),
+            (
+                "report",
+                cfg.run_dir,
+            ),
         ],
     )

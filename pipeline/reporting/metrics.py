@@ -19,7 +19,8 @@ class Scores(NamedTuple):
     log_loss : float
         Mean of -log p(true class), in nats; a probability of 0 counts as the smallest float64 step above it.
     per_class : dict
-        Class name -> precision, recall, f1 (None where undefined: nothing predicted, or no such image), support.
+        Class name -> precision, recall, f1 (None where undefined: nothing predicted or no such
+        image), support.
     confusion : ndarray of int, shape (n_classes, n_classes)
         Images of class i (row) labelled as class j (column).
     """
@@ -40,7 +41,9 @@ def score(labels: np.ndarray, proba: np.ndarray, class_names: tuple[str, ...]) -
         If a probability is not finite: no figure would mean anything.
     """
     if not np.isfinite(proba).all():
-        raise FloatingPointError(f"{int((~np.isfinite(proba)).any(axis=1).sum())} images got probabilities that are not finite")
+        raise FloatingPointError(
+            f"{int((~np.isfinite(proba)).any(axis=1).sum())} images got probabilities that are not finite"
+        )
     n_classes = len(class_names)
     confusion = np.zeros((n_classes, n_classes), dtype=np.int64)
     np.add.at(confusion, (labels, proba.argmax(axis=1)), 1)

@@ -77,7 +77,14 @@ def learning_curve(train: Sequence[float], validation: Sequence[float], kept: in
     marker = "o" if len(train) < 20 else None  # a single round is a point, not a line
     axes.plot(range(1, len(train) + 1), train, label="training", color="#1f5fa8", marker=marker, ms=3)
     if len(validation):
-        axes.plot(range(1, len(validation) + 1), validation, label="validation", color="#d1661b", marker=marker, ms=3)
+        axes.plot(
+            range(1, len(validation) + 1),
+            validation,
+            label="validation",
+            color="#d1661b",
+            marker=marker,
+            ms=3,
+        )
     if kept < len(train):
         axes.axvline(kept, color="0.4", linestyle=":", label=f"kept: {kept} rounds")
     values = [value for value in (*train, *validation) if value > 0.0]

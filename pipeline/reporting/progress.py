@@ -74,7 +74,11 @@ class _Lines:
         self.tenth = tenth
         seconds = time.perf_counter() - self.begin
         left = seconds * (total - done) / done if done else 0.0
-        line = f"{self.label} {done}/{total} {self.unit}" + (f"  {note}" if note else "") + f"  {left:.0f} s left"
+        line = (
+            f"{self.label} {done}/{total} {self.unit}"
+            + (f"  {note}" if note else "")
+            + f"  {left:.0f} s left"
+        )
         log.info(line)
         if self.echo and (seconds > 2.0 or left > 2.0):  # short stages need no progress report
             print(line, file=sys.stderr, flush=True)

@@ -35,9 +35,13 @@ def facts(title: str, rows: Iterable[tuple[str, str]]) -> None:
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Print a table; columns after the first are set to the right, except the last if it is named "what"."""
-    grid = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    grid = Table(
+        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+    )
     for index, column in enumerate(columns):
-        grid.add_column(column, justify="left" if index == 0 or column == "what" else "right", overflow="fold")
+        grid.add_column(
+            column, justify="left" if index == 0 or column == "what" else "right", overflow="fold"
+        )
     for row in rows:
         grid.add_row(*[_plain(cell) for cell in row])
     say()
@@ -78,7 +82,8 @@ def stage_line(stages: Mapping[str, float]) -> str:
 def class_table(scores: Scores) -> None:
     """Print precision, recall, F1 and number of images of each class."""
     rows = [
-        (name, row["precision"], row["recall"], row["f1"], row["support"]) for name, row in scores.per_class.items()
+        (name, row["precision"], row["recall"], row["f1"], row["support"])
+        for name, row in scores.per_class.items()
     ]
     table("Classes", ("class", "precision", "recall", "F1", "images"), rows)
 
@@ -86,7 +91,11 @@ def class_table(scores: Scores) -> None:
 def sweep_table(outcomes: Sequence[Any]) -> None:
     """Print how each job of a sweep ended. Each outcome has overrides, figure and failure."""
     rows = [
-        (str(number), None if job.figure is None else float(job.figure), f"{' '.join(job.overrides)}{_why(job.failure)}")
+        (
+            str(number),
+            None if job.figure is None else float(job.figure),
+            f"{' '.join(job.overrides)}{_why(job.failure)}",
+        )
         for number, job in enumerate(outcomes)
     ]
     table("Sweep", ("job", "log-loss", "what"), rows)
