@@ -7,15 +7,13 @@ with exit status 2.
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import importlib
 import os
 import re
 import sys
 import time
-import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -32,7 +30,6 @@ FLAGS = {"-m", "--multirun", "-r", "--run", "--resolve", "--hydra-help", "--vers
 FLAGS_WITH_VALUE = {"-c", "--cfg", "-p", "--package", "-i", "--info", "-cd", "--config-dir"}
 # Paths and regular expressions are free text: they may hold the characters of Hydra's override grammar.
 FREE_TEXT = {"data.path", "model", "out", "split.group_by"}
-NOT_A_GROUP = {"hydra"}
 
 
 class Outcome(NamedTuple):
@@ -80,16 +77,17 @@ def _dispatch(argv: Sequence[str], started: float) -> int:
 
 def _command(name: str, arguments: list[str], started: float) -> int:
     config.register()
-    sweep = bool({"-m", "--multirun"} & set(arguments))
-    arguments = [_quoted(argument, sweep) for argument in arguments]
-    _check(name, arguments, sweep)
-    given = {argument.partition("=")[0].lstrip("+") for argument in arguments}
+    flags, overrides, extra = _sorted_out(name, arguments)
+    sweep = bool({"-m", "--multirun"} & set(flags))
+    overrides = [_quoted(override, sweep) for override in overrides]
+    _check(name, overrides, sweep, extra)
+    given = {override.partition("=")[0].lstrip("+") for override in overrides}
     if name in ("train", "evaluate") and "data.path" in given and not {"data", "data.name"} & given:
-        arguments.append("data=auto")  # a path alone says that the images come from there
-    if {"-h", "--help"} & set(arguments):
-        print(_help(name, [a for a in arguments if not a.startswith("-") and "=" in a]))
+        overrides.append("data=auto")  # a path alone says that the images come from there
+    if {"-h", "--help"} & set(flags):
+        print(_help(name, overrides))
         return 0
-    return _run(name, arguments, started)
+    return _run(name, [*overrides, *flags], started)  # argparse wants the overrides together
 
 
 def _run(name: str, arguments: list[str], started: float) -> int:
@@ -212,13 +210,6 @@ def _hint(word: str, known: Any) -> str:
 # ---- what may be set ----
 
 
-def _keys(schema: type, prefix: str = "") -> Iterator[str]:
-    for field_name, kind in typing.get_type_hints(schema).items():
-        yield prefix + field_name
-        if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-            yield from _keys(kind, f"{prefix}{field_name}.")
-
-
 def _groups(name: str, extra: Path | None = None) -> dict[str, list[str]]:
     """Return the groups of a command with their options, from the folders that hold them."""
     from omegaconf import OmegaConf
@@ -249,40 +240,58 @@ def _quoted(argument: str, sweep: bool) -> str:
     return f"{key}='{inner}'"
 
 
-def _check(name: str, arguments: Sequence[str], sweep: bool) -> None:
-    """Refuse a setting, option or flag that does not exist, before Hydra advises to add it with a +."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    parser, more = OverridesParser.create(), f" See: python -m pipeline {name} --help"
-    known, extra = set(_keys(config.SCHEMAS[name])), None
+def _sorted_out(name: str, arguments: Sequence[str]) -> tuple[list[str], list[str], Path | None]:
+    """Return the flags (each with its value), the overrides, and the folder of --config-dir."""
+    flags: list[str] = []
+    overrides: list[str] = []
+    extra = None
+    known = set(config.keys(config.SCHEMAS[name]))
     rest = iter(arguments)
-    overrides = []
     for argument in rest:
         flag, _, value = argument.partition("=")
         if flag in FLAGS_WITH_VALUE:
             value = value or next(rest, "")
+            if not value:
+                raise ConfigError(f"{flag} needs a value, as in --cfg job")
+            flags += [flag, value]
             extra = Path(value) if flag in ("-cd", "--config-dir") else extra
-        elif argument.startswith("-") and argument not in FLAGS:
-            hint = (
-                f" Settings are key=value without dashes: {flag.lstrip('-')}=..." if flag[2:] in known else ""
-            )
-            raise ConfigError(f"no flag '{flag}'.{hint or _hint(flag, FLAGS | FLAGS_WITH_VALUE)}{more}")
-        elif not argument.startswith("-"):
+        elif argument in FLAGS:
+            flags.append(argument)
+        elif argument.startswith("-"):
+            key = flag.lstrip("-")
+            hint = f" Settings are key=value without dashes: {key}=..." if key in known else ""
+            raise ConfigError(f"no flag '{flag}'.{hint or _hint(flag, FLAGS | FLAGS_WITH_VALUE)}{_see(name)}")
+        else:
             overrides.append(argument)
-    groups = _groups(name, extra)
-    for argument in overrides:
-        if "=" not in argument and not argument.startswith("~"):
-            raise ConfigError(f"'{argument}' is not of the form key=value{more}")
+    return flags, overrides, extra
+
+
+def _check(name: str, overrides: Sequence[str], sweep: bool, extra: Path | None) -> None:
+    """Refuse a setting or option that does not exist, before Hydra advises to add it with a +."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    parser, known, groups = (
+        OverridesParser.create(),
+        set(config.keys(config.SCHEMAS[name])),
+        _groups(name, extra),
+    )
+    for text in overrides:
+        if "=" not in text and not text.startswith("~"):
+            raise ConfigError(f"'{text}' is not of the form key=value.{_see(name)}")
         try:
-            override = parser.parse_override(argument)
+            override = parser.parse_override(text)
         except HydraException as error:
-            key, _, value = argument.partition("=")
+            key, _, value = text.partition("=")
             quoted = f"put such a value in two pairs of quotes: \"{key}='{value}'\""
-            raise ConfigError(f"cannot read '{argument}' ({_one_line(error)}); {quoted}") from error
-        _check_override(override, known, groups, more)
+            raise ConfigError(f"cannot read '{text}' ({_one_line(error)}); {quoted}") from error
+        _check_override(override, known, groups, _see(name))
         if override.is_sweep_override() and not sweep and not override.key_or_group.startswith("hydra"):
-            raise ConfigError(f"several values in '{argument}' need --multirun; for a list, write key=[1,2]")
+            raise ConfigError(f"several values in '{text}' need --multirun; for a list, write key=[1,2]")
+
+
+def _see(name: str) -> str:
+    return f" See: python -m pipeline {name} --help"
 
 
 def _check_override(override: Any, known: set[str], groups: dict[str, list[str]], more: str) -> None:

@@ -6,8 +6,10 @@ dataclasses once, and nothing below the command line sees anything else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, is_dataclass
 from enum import Enum
+from typing import get_type_hints
 
 BLOCK_NORMS = ("L1", "L1-sqrt", "L2", "L2-Hys")  # strings, not an Enum: "L2-Hys" is no Python name
 MISSING = "???"  # OmegaConf's mark for "must be given"
@@ -301,6 +303,14 @@ SCHEMAS: dict[str, type] = {
     "pack": Pack,
     "doctor": Doctor,
 }
+
+
+def keys(schema: type, prefix: str = "") -> Iterator[str]:
+    """Yield the name of every setting of a schema; nested ones with dots, after the one they lie in."""
+    for name, kind in get_type_hints(schema).items():
+        yield prefix + name
+        if isinstance(kind, type) and is_dataclass(kind):
+            yield from keys(kind, f"{prefix}{name}.")
 
 
 def register() -> None:

@@ -94,7 +94,11 @@ def _check_unused(cfg: config.Evaluate, model: Model) -> None:
     given = {
         "image": (cfg.image, config.Image(), model.image),
         "preprocess": (cfg.preprocess, config.Preprocess(), model.preprocess),
-        "hog": (hog, steps.extractor(config.Hog(), model.image, model.backend).get_params(), model.extractor.get_params()),
+        "hog": (
+            hog,
+            steps.extractor(config.Hog(), model.image, model.backend).get_params(),
+            model.extractor.get_params(),
+        ),
     }
     for group, (found, default, of_model) in given.items():
         if found not in (default, of_model):

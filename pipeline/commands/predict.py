@@ -17,6 +17,8 @@ from pipeline.reporting import tables
 from pipeline.reporting.progress import progress
 from pipeline.reporting.stages import Stages
 
+SHOWN = 30  # classes in the table; all are in the file
+
 
 def run(cfg: config.Predict, stages: Stages | None = None) -> None:
     """Write path, label and the probability of each class of every image as CSV.
@@ -66,11 +68,11 @@ def run(cfg: config.Predict, stages: Stages | None = None) -> None:
     rate = counts.sum() / (time.perf_counter() - begin)
     listed = Path(cfg.run_dir) / "rejected.csv"
     datasets.write_rejected(listed, rejected)
-    shown = sorted(zip(counts.tolist(), model.class_names, strict=True), key=lambda pair: -pair[0])
+    shown = sorted(zip(counts.tolist(), model.class_names, strict=True), key=lambda pair: -pair[0])[:SHOWN]
     tables.table(
         "Labels",
         ("class", "images", "share"),
-        [(c, n, tables.percent(n / max(counts.sum(), 1))) for n, c in shown],
+        [(c, n, tables.percent(n / counts.sum())) for n, c in shown if n],
     )
     tables.facts(
         f"{counts.sum()} images labelled",

@@ -89,17 +89,10 @@ def class_table(scores: Scores) -> None:
 
 
 def sweep_table(outcomes: Sequence[Any]) -> None:
-    """Print how each job of a sweep ended. Each outcome has overrides, figure and failure."""
-    rows = [
-        (
-            str(number),
-            None if job.figure is None else float(job.figure),
-            f"{' '.join(job.overrides)}{_why(job.failure)}",
-        )
-        for number, job in enumerate(outcomes)
-    ]
+    """Print how each job of a sweep ended: the settings in which it differs from the others, and its figure."""
+    common = set.intersection(*[set(job.overrides) for job in outcomes])
+    rows = []
+    for number, job in enumerate(outcomes):
+        own = " ".join(text for text in job.overrides if text not in common)
+        rows.append((str(number), job.figure, own + (f"  FAILED: {job.failure}" if job.failure else "")))
     table("Sweep", ("job", "log-loss", "what"), rows)
-
-
-def _why(failure: str | None) -> str:
-    return f"  FAILED: {failure}" if failure else ""
