@@ -179,12 +179,21 @@ class _Worker:
         self.layout = layout
         padded = -(-layout.orientations // hog_kernels.GROUP) * hog_kernels.GROUP
         width = cols * layout.pixels_per_cell[1]
+        strips = (layout.blocks[1], rows * layout.cells_per_block[1] * layout.orientations)
         self.cot = _cotangents(layout.orientations, padded, self.sum)
-        self.work = np.zeros((3 * hog_kernels.ROWS + 3, width), self.sum)
-        self.acc = np.zeros((padded, width), self.sum)
-        self.pixels = np.zeros((layout.channels or 1, *layout.image_shape), self.subtract)
-        self.hist = np.zeros((rows, cols * layout.orientations), self.sum)
-        self.sums = np.zeros((rows, cols), self.sum)
+        self.candidate = np.zeros((3, width), self.sum)
+        self.histogram = (
+            np.zeros((rows, cols * layout.orientations), self.sum),
+            np.zeros((rows, cols), self.sum),
+            np.zeros(strips, self.sum),
+            np.zeros((2, rows * cols), self.sum),
+        )
+        # for `fast`
+        self.padded = np.zeros(1 + math.prod(layout.image_shape) + hog_kernels.TILE + 1, self.subtract)
+        self.work = np.zeros(3 * hog_kernels.ROWS * hog_kernels.TILE, self.sum)
+        self.acc = np.zeros(padded * hog_kernels.TILE, self.sum)
+        # for `ordered`
+        self.rows = np.zeros((3, width), self.sum)
         self.total = np.zeros((cols, layout.orientations), np.float32)
 
     def __call__(self, pixels: np.ndarray, out: np.ndarray) -> None:
@@ -227,36 +236,13 @@ class _Worker:
 
     def _fast_arguments(self, images, out, redo) -> tuple:
         layout = self.layout
-        return (
-            images,
-            self.pixels,
-            layout.pixels_per_cell,
-            layout.cells_per_block,
-            layout.orientations,
-            self.cot,
-            self.work,
-            self.acc,
-            self.hist,
-            self.sums,
-            self.norm,
-            self.check,
-            out,
-            redo,
-        )
+        cell, block = layout.pixels_per_cell, layout.cells_per_block
+        scratch = (self.work, self.candidate, self.acc, self.histogram)
+        settings = (cell, block, layout.orientations, self.cot)
+        return (images, self.padded, *settings, *scratch, self.norm, self.check, out, redo)
 
     def _ordered_arguments(self, images, out, redo) -> tuple:
         layout = self.layout
-        return (
-            images,
-            layout.pixels_per_cell,
-            layout.cells_per_block,
-            layout.orientations,
-            self.cot,
-            self.work,
-            self.total,
-            self.hist,
-            self.sums,
-            self.norm,
-            out,
-            redo,
-        )
+        cell, block = layout.pixels_per_cell, layout.cells_per_block
+        scratch = (self.rows, self.candidate, self.total, self.histogram)
+        return (images, cell, block, layout.orientations, self.cot, *scratch, self.norm, out, redo)

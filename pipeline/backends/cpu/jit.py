@@ -16,17 +16,34 @@ log = logging.getLogger(__name__)
 _compiling = threading.RLock()
 
 
-def kernel(function: Callable) -> Any:
-    """Return `function` compiled by Numba: no Python objects, the GIL released, machine code kept on disk if possible.
+# a part is only ever called from compiled code: without wrappers for Python and C it compiles faster
+_PART: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+
+def part(function: Callable) -> Any:
+    """Return `function` compiled by Numba as a part of kernels in the same file.
 
     No fast-math flag is set: ties between two orientation bins are decided by exact products, which a fused
     multiply-add would change.
+    """
+    return numba.njit(**_PART)(function)
+
+
+def summing_part(function: Callable) -> Any:
+    """As :func:`part`, for sums whose order may change and products that may be fused; NaN stays NaN."""
+    return numba.njit(fastmath={"reassoc", "contract", "nsz"}, **_PART)(function)
+
+
+def kernel(function: Callable) -> Any:
+    """Return `function` compiled by Numba: no Python objects, the GIL released, machine code kept on disk if possible.
+
+    Numba notices changes of the function's own file only, so that all parts must be in that file.
     """
     compiled = numba.njit(nogil=True, error_model="numpy")(function)
     try:
         compiled.enable_caching()
     except RuntimeError as error:  # neither the package's folder nor the user's cache folder is writable
-        log.debug("%s is compiled anew in each process: %s", function.__name__, error)
+        log.debug("%s is compiled anew in each process: %s", compiled.__name__, error)
     return compiled
 
 
