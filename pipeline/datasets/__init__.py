@@ -9,7 +9,7 @@ from pipeline.datasets.images import (
     duplicates_across,
     write_rejected,
 )
-from pipeline.datasets.pack import PackReport, pack
+from pipeline.datasets.packing import PackReport, pack
 from pipeline.datasets.source import load, stream
 from pipeline.datasets.split import Split, folds, split, validation_split, with_groups
 

@@ -133,8 +133,9 @@ def _labels(images: Images) -> np.ndarray:
 
 
 def _too_small(name: str, count: int, unit: str, setting: str, needed: int) -> str:
+    found = unit.removesuffix("s") if count == 1 else unit
     return (
-        f"class {name!r} has {count} {unit}, {setting} needs at least {needed} {unit} of each class: "
+        f"class {name!r} has {count} {found}, {setting} needs at least {needed} {unit} of each class: "
         "add pictures, change the setting or remove the class"
     )
 

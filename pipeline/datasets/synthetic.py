@@ -74,7 +74,7 @@ def _drawings(data: config.Data, image: config.Image) -> tuple[np.ndarray, tuple
         [_drawing(np.random.default_rng([data.seed, 1, c]), size) for c in range(data.classes)]
     )
     common = _drawing(np.random.default_rng([data.seed, 2]), size)
-    share = 0.7 * data.difficulty
+    share = 0.5 * data.difficulty
     mixed = (1.0 - share) * drawings + share * common
     return np.ascontiguousarray(mixed, np.float32), shift
 
@@ -113,7 +113,7 @@ def _block(
     weakest = 0.9 - 0.5 * data.difficulty
     contrast = rng.uniform(weakest, 1.0, BLOCK)[:count].astype(np.float32)
     brightness = rng.uniform(-24.0, 24.0, BLOCK)[:count].astype(np.float32) + np.float32(127.5)
-    amplitude = np.float32((8.0 + 92.0 * data.difficulty) / 127.5)
+    amplitude = np.float32((8.0 + 36.0 * data.difficulty) / 127.5)
     noise = np.frombuffer(rng.bytes(count * height * width), np.uint8)
     windows = np.lib.stride_tricks.sliding_window_view(drawings, (height, width), axis=(1, 2))
     picture = windows[labels, rows, cols]  # a copy, float32 (count, height, width)
