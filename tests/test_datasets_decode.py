@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import DATA, shared_data
 from PIL import Image
 
 from pipeline import config
 from pipeline.datasets.decode import DecodeError, decode, decode_to, quiet
+from tests.conftest import DATA, shared_data
 
 LOCAL = {  # rows, columns, mean; or the words that must be in the reason
     "basn4a08.png": (32, 32, 127.0),  # gray and alpha: alpha dropped

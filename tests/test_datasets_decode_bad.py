@@ -9,7 +9,6 @@ import zlib
 
 import numpy as np
 import pytest
-from conftest import DATA
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFile
@@ -17,6 +16,7 @@ from PIL import Image, ImageFile
 from pipeline import config
 from pipeline.datasets import decode as decode_module
 from pipeline.datasets.decode import DecodeError, decode, decode_to, quiet
+from tests.conftest import DATA
 
 
 def test_refusing_a_bomb_costs_no_memory():

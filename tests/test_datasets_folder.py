@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import DATA, shared_data
 from PIL import Image
 
 from pipeline import config
 from pipeline.config import DataName
 from pipeline.datasets import Rejected, TooManyRejected, folder, load, write_rejected
 from pipeline.errors import DataError, OutputError
+from tests.conftest import DATA, shared_data
 
 SIZE = config.Image(8, 12)
 

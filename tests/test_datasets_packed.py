@@ -8,13 +8,13 @@ import zipfile
 
 import numpy as np
 import pytest
-from conftest import shared_data
 from PIL import Image
 
 from pipeline import config
 from pipeline.config import DataName
 from pipeline.datasets import TooManyRejected, load, pack, stream
 from pipeline.errors import ConfigError, DataError, OutputError
+from tests.conftest import shared_data
 
 SIZE = config.Image(8, 12)
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 8, 12), np.uint8)

@@ -11,6 +11,7 @@ from pipeline import config
 from pipeline.config import DataName
 from pipeline.datasets import load, stream
 from pipeline.datasets.synthetic import BLOCK, make_synthetic
+from pipeline.errors import DataError
 
 SMALL = config.Image(20, 30)
 
@@ -92,3 +93,8 @@ def test_classes_can_be_told_apart_and_difficulty_makes_it_harder():
     easy, hard = accuracy(0.0), accuracy(1.0)
     assert easy > 0.95
     assert hard < easy - 0.2
+
+
+def test_a_set_larger_than_any_memory_is_an_error_in_words():
+    with pytest.raises(DataError, match=r"10000000 pictures of 16384 x 16384 need 2500000.0 GiB of memory"):
+        load(made(n=10_000_000), config.Image(16384, 16384))

@@ -7,7 +7,7 @@ from PIL import Image
 
 from pipeline import config
 from pipeline.datasets.decode import fit
-from pipeline.datasets.images import Images
+from pipeline.datasets.images import Images, allocate
 
 _TOP = 16  # load_digits counts set pixels in 4 x 4 fields
 
@@ -24,7 +24,7 @@ def read_digits(image: config.Image, start: int = 0, stop: int | None = None) ->
     digits = load_digits()
     small = np.rint(digits.images[start:stop] * (255 / _TOP)).astype(np.uint8)
     labels = digits.target[start:stop].astype(np.intp)
-    pixels = np.empty((len(small), image.height, image.width), np.uint8)
+    pixels = allocate(len(small), image)
     for row, picture in zip(pixels, small, strict=True):
         row[...] = np.asarray(fit(Image.fromarray(picture), image))
     paths = [f"digits/{label}/{start + i:04d}" for i, label in enumerate(labels)]

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pipeline import config
 from pipeline.errors import DataError, OutputError
 
 Progress = Callable[[int, int], Any]  # progress(done, total), called in the caller's thread
@@ -105,6 +106,18 @@ class Loaded(NamedTuple):
     images: Images
     rejected: list[Rejected]
     native_seconds: dict[str, float]  # "read": finding files or opening a pack; "decode": files to uint8
+
+
+def allocate(n: int, image: config.Image) -> np.ndarray:
+    """Return room for n pictures, uint8 (n, height, width), or raise DataError where there is none."""
+    try:
+        return np.empty((n, image.height, image.width), np.uint8)
+    except MemoryError as error:
+        size = n * image.height * image.width / 2**30
+        raise DataError(
+            f"{n} pictures of {image.height} x {image.width} need {size:.1f} GiB of memory: "
+            "lower image.height, image.width"
+        ) from error
 
 
 def write_rejected(path: str | Path, rejected: Sequence[Rejected]) -> None:

@@ -13,7 +13,7 @@ from pipeline import config
 from pipeline.config import DataName
 from pipeline.datasets.digits import count_digits, read_digits
 from pipeline.datasets.folder import Entry, Listing, decode_entries, scan
-from pipeline.datasets.images import Images, Loaded, Progress, Rejected, TooManyRejected
+from pipeline.datasets.images import Images, Loaded, Progress, Rejected, TooManyRejected, allocate
 from pipeline.datasets.packed import read_packed
 from pipeline.datasets.synthetic import make_synthetic
 from pipeline.errors import ConfigError, DataError
@@ -140,7 +140,7 @@ def _load_folder(path: Path, data: config.Data, image: config.Image, progress: P
     entries = [entry for entry in listing.entries if entry.label >= 0]
     rejected = list(listing.rejected)
     rejected += [Rejected(entry.name, "lies beside the class folders: no class") for entry in listing.loose]
-    pixels = _allocate(len(entries), image)
+    pixels = allocate(len(entries), image)
     read = perf_counter()
     outcome = decode_entries(entries, pixels, data, image, progress)
     images = _gather(entries, outcome, pixels, listing.class_names)
@@ -170,7 +170,7 @@ def _stream_files(
     for start in range(0, max(len(entries), 1), chunk):
         begin = perf_counter()
         part = entries[start : start + chunk]
-        pixels = _allocate(len(part), image)
+        pixels = allocate(len(part), image)
         outcome = decode_entries(part, pixels, data, image)
         images = _gather(part, outcome, pixels, names)
         found += [reason for reason in outcome if reason is not None]
@@ -202,17 +202,6 @@ def _parts(
         if progress is not None:
             progress(start + len(images), total)
         yield Loaded(images, [], {"read": 0.0, "decode": perf_counter() - begin})
-
-
-def _allocate(n: int, image: config.Image) -> np.ndarray:
-    try:
-        return np.empty((n, image.height, image.width), np.uint8)
-    except MemoryError as error:
-        size = n * image.height * image.width / 2**30
-        raise DataError(
-            f"{n} pictures of {image.height} x {image.width} need {size:.1f} GiB of memory: "
-            "lower image.height, image.width"
-        ) from error
 
 
 def _gather(

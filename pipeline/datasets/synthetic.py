@@ -14,7 +14,7 @@ import numpy as np
 
 from pipeline import config
 from pipeline.datasets.folder import usable_cores
-from pipeline.datasets.images import Images, Progress
+from pipeline.datasets.images import Images, Progress, allocate
 
 BLOCK = 256  # pictures from one random stream
 _PATCHES = 8
@@ -43,8 +43,8 @@ def make_synthetic(
         Called with (pictures done, stop - start).
     """
     stop = data.n if stop is None else min(stop, data.n)
+    pixels = allocate(stop - start, image)
     drawings, shift = _drawings(data, image)
-    pixels = np.empty((stop - start, image.height, image.width), np.uint8)
 
     def work(block: int) -> int:
         first, last = max(start, block * BLOCK), min(stop, (block + 1) * BLOCK)
