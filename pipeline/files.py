@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -37,15 +38,13 @@ def atomic(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
         text = {"encoding": "utf-8", "errors": "surrogateescape", "newline": ""}
     temporary = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _check_place(path)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.", suffix=".part")
         temporary = Path(name)
         with os.fdopen(handle, mode, **text) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        if path.is_dir():
-            raise IsADirectoryError(21, "is a folder", str(path))
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
         temporary = None
@@ -57,6 +56,16 @@ def atomic(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def _check_place(path: Path) -> None:
+    """Make the folder of `path`, and find out now, not after the work, that the file cannot be written."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "there is a folder of this name")
+    blocking = next((parent for parent in path.parents if parent.exists() and not parent.is_dir()), None)
+    if blocking is not None:
+        raise NotADirectoryError(errno.ENOTDIR, f"{blocking} is not a folder")
+    path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _umask() -> int:

@@ -230,6 +230,8 @@ def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         inside = path / "model.npz"
         hint = f"; did you mean {inside}?" if inside.exists() else f"; {_REMEDY}"
         raise ModelError(f"{path} is a folder, not a model file{hint}")
+    if not zipfile.is_zipfile(path):
+        raise ModelError(f"{path} is no model file of hogboost, or was cut short; {_REMEDY}")
     try:
         with np.load(path, allow_pickle=False) as archive:
             if not hasattr(archive, "files") or "header" not in archive.files:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipeline import config, datasets
-from pipeline.errors import DataError
+from pipeline.commands import steps
 from pipeline.reporting import tables
 from pipeline.reporting.progress import progress
 from pipeline.reporting.stages import Stages
@@ -16,12 +16,8 @@ def run(cfg: config.Pack, stages: Stages | None = None) -> None:
     stages = stages or Stages()
     out = Path(cfg.out).expanduser()
     listed = Path(cfg.run_dir) / "rejected.csv"
-    with stages("pack"), progress("decode") as advance:
-        try:
-            report = datasets.pack(cfg.data, cfg.image, out, advance)
-        except datasets.TooManyRejected as error:
-            datasets.write_rejected(listed, error.rejected)
-            raise DataError(f"{error} (all are listed in {listed})") from error
+    with stages("pack"), progress("decode") as advance, steps.rejected_kept(listed):
+        report = datasets.pack(cfg.data, cfg.image, out, advance)
     datasets.write_rejected(listed, report.rejected)
     tables.facts(
         f"{report.n} images of {len(report.class_names)} classes packed",

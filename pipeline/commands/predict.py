@@ -41,7 +41,13 @@ def run(cfg: config.Predict, stages: Stages | None = None) -> None:
     rejected: list[datasets.Rejected] = []
     begin = time.perf_counter()
 
-    with backend.threads(cfg.backend.threads), progress("predict") as advance, atomic(out) as stream:
+    listed = Path(cfg.run_dir) / "rejected.csv"
+    with (
+        backend.threads(cfg.backend.threads),
+        steps.rejected_kept(listed),
+        atomic(out) as stream,
+        progress("predict") as advance,
+    ):
         writer = csv.writer(stream)
         writer.writerow(["path", "label", *steps.prediction_columns(model.class_names)])
         chunks = iter(datasets.stream(cfg.data, model.image, cfg.chunk, advance))
@@ -66,7 +72,6 @@ def run(cfg: config.Predict, stages: Stages | None = None) -> None:
                     writer.writerow([path, model.class_names[label], *[f"{value:.6g}" for value in row]])
 
     rate = counts.sum() / (time.perf_counter() - begin)
-    listed = Path(cfg.run_dir) / "rejected.csv"
     datasets.write_rejected(listed, rejected)
     shown = sorted(zip(counts.tolist(), model.class_names, strict=True), key=lambda pair: -pair[0])[:SHOWN]
     tables.table(

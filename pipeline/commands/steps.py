@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,20 @@ CHUNK = 1024  # images whose intermediate floating-point copies are in memory at
 def read(data: config.Data, image: config.Image, run_dir: str, stages: Stages) -> datasets.Loaded:
     """Read all images and list the rejected files in rejected.csv of the run folder."""
     listed = Path(run_dir) / "rejected.csv"
-    with stages("read"), progress("read") as advance:
-        try:
-            loaded = datasets.load(data, image, advance)
-        except datasets.TooManyRejected as error:
-            datasets.write_rejected(listed, error.rejected)
-            raise DataError(f"{error} (all are listed in {listed})") from error
+    with stages("read"), progress("read") as advance, rejected_kept(listed):
+        loaded = datasets.load(data, image, advance)
     datasets.write_rejected(listed, loaded.rejected)
     return loaded
+
+
+@contextmanager
+def rejected_kept(listed: Path) -> Iterator[None]:
+    """Write the list of rejected files also when they are so many that the run stops."""
+    try:
+        yield
+    except datasets.TooManyRejected as error:
+        datasets.write_rejected(listed, error.rejected)
+        raise DataError(f"{error} (all are listed in {listed})") from error
 
 
 def require_labels(images: datasets.Images, data: config.Data) -> np.ndarray:

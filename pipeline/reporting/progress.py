@@ -68,7 +68,7 @@ class _Lines:
         self.begin, self.tenth = time.perf_counter(), 0
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
-        tenth = 10 * done // total if total else 10
+        tenth = 10 * done // total if total else 0
         if tenth <= self.tenth:
             return
         self.tenth = tenth

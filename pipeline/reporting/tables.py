@@ -89,7 +89,7 @@ def class_table(scores: Scores) -> None:
 
 
 def sweep_table(outcomes: Sequence[Any]) -> None:
-    """Print how each job of a sweep ended: the settings in which it differs from the others, and its figure."""
+    """Print how each job of a sweep ended: the settings in which it differs, and its figure."""
     common = set.intersection(*[set(job.overrides) for job in outcomes])
     rows = []
     for number, job in enumerate(outcomes):

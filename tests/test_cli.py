@@ -1,0 +1,417 @@
+"""The command line: what may be set, how mistakes are told, and whole runs in a process of their own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from pipeline import cli, config
+from pipeline.commands import COMMANDS
+from pipeline.errors import DataError
+
+ROOT = Path(__file__).resolve().parent.parent
+OPTIONS = sorted(p for p in cli.CONF.rglob("*.yaml") if "hydra" not in p.parts and p.parent != cli.CONF)
+
+
+@pytest.fixture
+def call(monkeypatch, tmp_path, capsys):
+    """Run a command line in this process: call("train", "key=value") -> (status, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pipeline"])
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+
+    def run(*arguments):
+        status = cli._dispatch(arguments, time.perf_counter())
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    yield run
+    logging.captureWarnings(False)
+
+
+@pytest.fixture
+def told(call):
+    """Run a command line that must fail by one line on the error stream; return the line."""
+
+    def run(*arguments):
+        status, out, err = call(*arguments)
+        assert status == 2
+        assert out == ""
+        assert err.count("\n") == 1
+        assert "HYDRA_FULL_ERROR" not in err
+        return err.rstrip()
+
+    return run
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """Replace the work of train by a function of the settings."""
+    import pipeline.commands.train as command
+
+    def install(work):
+        monkeypatch.setattr(command, "run", lambda cfg, stages: work(cfg))
+
+    return install
+
+
+def python_m(*arguments, cwd, **kwargs):
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path}
+    command = [sys.executable, "-m", "pipeline", *arguments]
+    return subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, **kwargs
+    )
+
+
+# ---- settings ----
+
+
+@pytest.mark.parametrize("path", OPTIONS, ids=lambda p: f"{p.parent.name}={p.stem}")
+def test_every_option_composes_and_names_a_command_line_that_works(call, fake, path):
+    seen = []
+    fake(seen.append)
+    header = re.search(r"^# python -m pipeline (.+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert header, f"{path} lacks the comment with the command line that uses it"
+    name, *arguments = shlex.split(header[1])
+    assert call(name, *arguments, "--cfg", "job")[0] == 0
+    status, _, err = call("train", f"{path.parent.name}={path.stem}")
+    assert (status, err) == (0, "")
+    assert isinstance(seen[0], config.Train)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_a_help_with_examples_that_work(call, name):
+    status, out, _ = call(name, "--help")
+    assert status == 0
+    for key in config.keys(config.SCHEMAS[name]):
+        if "." in key:
+            assert f"\n  {key} " in out
+    assert len(COMMANDS[name].examples) >= 3
+    for example in COMMANDS[name].examples:
+        assert f"python -m pipeline {name} {example}".rstrip() in out
+        arguments = [a for a in shlex.split(example) if not a.startswith("-")]
+        if "--multirun" not in example:
+            assert call(name, *arguments, "--cfg", "job")[0] == 0
+
+
+def test_defaults_of_the_files_are_those_of_the_schema(call, fake):
+    seen = []
+    fake(seen.append)
+    call("train")
+    found = seen[0]
+    expected = config.Train(run_dir=found.run_dir)
+    assert found == expected
+
+
+def test_help_shows_the_composed_values(call):
+    out = call("train", "--help", "classifier=ridge", "image.height=7")[1]
+    assert re.search(r"classifier.learner +ridge", out)
+    assert re.search(r"image.height +7", out)
+    assert re.search(r"classifier +componentwise, full, random_features, ridge, subspace", out)
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; sys.argv = ['pipeline', '--help']\n"
+        "from pipeline.cli import main\n"
+        "try:\n    main()\n"
+        "except SystemExit as end:\n"
+        "    heavy = 'hydra omegaconf numpy numba scipy sklearn skimage matplotlib rich PIL yaml'.split()\n"
+        "    print(end.code, [name for name in heavy if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("0 []\n")
+    assert "usage: python -m pipeline COMMAND" in done.stdout
+
+
+def test_settings_reach_the_command(call, fake, tmp_path):
+    seen = []
+    fake(seen.append)
+    call(
+        "train",
+        "--multirun",
+        "backend=reference",
+        "backend.threads=2",
+        "image.fit=pad",
+        "classifier.l2=1e-3,2",
+    )
+    assert [cfg.classifier.l2 for cfg in seen] == [1e-3, 2.0]
+    assert (seen[0].backend.name, seen[0].backend.threads) == (config.BackendName.reference, 2)
+    assert seen[0].image.fit is config.Fit.pad
+    run_dir = Path(seen[0].run_dir)
+    assert run_dir.is_relative_to(tmp_path / "runs" / "train-sweep")
+    assert "threads: 2" in (run_dir / "config.yaml").read_text()
+
+
+def test_a_path_alone_means_that_the_images_come_from_there(call, fake):
+    seen = []
+    fake(seen.append)
+    call("train", "data.path=photos")
+    call("train", "data=packed", "data.path=photos.npz")
+    assert [cfg.data.name.name for cfg in seen] == ["auto", "packed"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "photos (1)",
+        "it's [here]",
+        "a,b",
+        "x=y",
+        "größe 画像",
+        "back\\slash",
+        "end\\",
+        "a\\'b",
+        "50%",
+        "{1}",
+        "null x",
+        "1",
+        "@home",
+    ],
+)
+def test_any_file_name_is_taken_as_it_is(call, fake, value):
+    seen = []
+    fake(seen.append)
+    assert call("train", f"data.path={value}")[0] == 0
+    assert seen[0].data.path == value
+
+
+@pytest.mark.parametrize(
+    "value", [r"^(.*)_[0-9]+\.ppm$", r"(\d{5})_\d{5}", "a|b", r"[^/]+\\", "(?P<track>x)"]
+)
+def test_any_regular_expression_is_taken_as_it_is(call, fake, value):
+    seen = []
+    fake(seen.append)
+    assert call("train", f"split.group_by={value}")[0] == 0
+    assert seen[0].split.group_by == value
+
+
+# ---- mistakes ----
+
+MISTAKES = {
+    "trian": "no command 'trian'. Did you mean 'train'?",
+    "train clasifier=ridge": "no setting 'clasifier'. Did you mean 'classifier'?",
+    "train classifier.nrounds=3": "no setting 'classifier.nrounds'. Did you mean 'classifier.n_rounds'?",
+    "train +bakend=gpu": "no setting 'bakend'. Did you mean 'backend'?",
+    "train ++classifier.x=3": "no setting 'classifier.x'",
+    "train ~clasifier": "no setting 'clasifier'",
+    "train backend=gpu": "no option 'gpu' for backend; choose one of: cpu, reference",
+    "train experiment=quik": "Did you mean 'quick'?",
+    "train image=null": "no option 'None' for image",
+    "train preprocess={name:clahe}": "no option '{'name': 'clahe'}' for preprocess",
+    "train -m hog=dalal,dalla": "no option 'dalla' for hog",
+    "train classifier.learner=foo": "classifier.learner: Invalid value 'foo', expected one of [full, ridge",
+    "train classifier.n_rounds=abc": "classifier.n_rounds: Value 'abc'",
+    "train classifier.n_rounds=0": "classifier.n_rounds must be at least 1, not 0",
+    "train hog.block_norm=L3": "hog.block_norm must be one of L1, L1-sqrt, L2, L2-Hys, not 'L3'",
+    "train hog.pixels_per_cell=8": "hog.pixels_per_cell: ",
+    "train hog.pixels_per_cell=[8,0]": "hog.pixels_per_cell must be two numbers of at least 1",
+    "train classifier=ridge,full": "several values in 'classifier=ridge,full' need --multirun",
+    "train +image.height=3": "Could not append to config",
+    "train hydra.rn=x": "Key 'rn' not in 'HydraConf'",
+    "train --data.path x": "no flag '--data.path'. Settings are key=value without dashes: data.path=...",
+    "train --mutlirun": "no flag '--mutlirun'. Did you mean '--multirun'?",
+    "train --cfg": "--cfg needs a value",
+    "train digits": "'digits' is not of the form key=value",
+    "train classifier.l2=(3": "cannot read 'classifier.l2=(3'",
+    "train data=folder": "data=folder needs data.path",
+    "train data.path=nowhere": "data.path=nowhere: no such file or folder",
+    "train data=digits data.path=x": "data=digits reads no files",
+    "train data.path=${oc.env:NO_SUCH_NAME}": "NO_SUCH_NAME",
+    "train image.height=4": "image and hog do not fit: images of 4 rows and 100 cols",
+    "train hydra.run.dir=/dev/null/x": "the run folder cannot be written",
+    "train -m hydra.sweep.dir=/dev/null/x image.height=1,2": "the run folder cannot be written",
+    "predict hog=dalal": "no setting 'hog'",
+    "predict": "model must be given: model=...",
+    "predict model=absent.npz data=digits": "absent.npz does not exist",
+    "evaluate": "evaluate needs model=",
+    "evaluate model=m.npz split.folds=3": "exclude each other",
+    "evaluate split.folds=1": "split.folds must be 0 (off) or at least 2",
+    "pack data.path=x": "out must be given",
+    "doctor model=x": "no setting 'model'",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_told_in_one_line(told, line):
+    assert MISTAKES[line] in told(*shlex.split(line))
+
+
+def test_a_fault_of_the_program_keeps_its_traceback(call, fake):
+    def fault(_):
+        raise ValueError("no user's mistake")
+
+    fake(fault)
+    with pytest.raises(ValueError, match="no user's mistake"):
+        call("train")
+
+
+def test_out_of_memory_is_one_line(told, fake):
+    def full(_):
+        raise MemoryError("Unable to allocate 12.1 GiB")
+
+    fake(full)
+    assert "out of memory (Unable to allocate 12.1 GiB)" in told("train")
+
+
+def test_a_failed_job_does_not_end_the_sweep(call, fake):
+    ran = []
+
+    def work(cfg):
+        ran.append(cfg.split.seed)
+        if cfg.split.seed == 1:
+            raise DataError("seed 1 is unlucky")
+        return 0.5
+
+    fake(work)
+    status, out, err = call("train", "-m", "split.seed=0,1,2", "classifier.n_rounds=0,5", "hog=dalal")
+    assert status == 2
+    assert ran == [0, 1, 2]  # and the three with n_rounds=0 never began
+    lines = [line for line in err.splitlines() if line.startswith("pipeline train: ")]
+    assert lines.count("pipeline train: classifier.n_rounds must be at least 1, not 0") == 3
+    assert lines.count("pipeline train: seed 1 is unlucky") == 1
+    assert "FAILED: seed 1 is unlucky" in out
+    assert "hog=dalal" not in out  # common to all jobs
+
+
+def test_a_folder_of_settings_of_ones_own(call, fake, tmp_path):
+    seen = []
+    fake(seen.append)
+    (tmp_path / "mine" / "experiment").mkdir(parents=True)
+    (tmp_path / "mine" / "experiment" / "ours.yaml").write_text(
+        "# @package _global_\nclassifier: {n_rounds: 7}\n"
+    )
+    assert call("train", "--config-dir", "mine", "experiment=ours")[0] == 0
+    assert seen[0].classifier.n_rounds == 7
+
+
+def test_the_log_keeps_what_the_screen_does_not(call, fake):
+    def work(cfg):
+        logging.getLogger("pipeline.somewhere").info("a detail")
+        logging.getLogger("numba.core").info("noise")
+        logging.getLogger("pipeline.somewhere").warning("mind this")
+        return cfg.run_dir
+
+    seen = []
+    fake(lambda cfg: seen.append(work(cfg)))
+    _, out, err = call("train")
+    log = (Path(seen[0]) / "train.log").read_text()
+    assert "a detail" in log
+    assert "mind this" in log
+    assert "noise" not in log
+    assert (out, err) == ("", "WARNING: mind this\n")
+
+
+# ---- whole runs in a process of their own ----
+
+
+def test_train_then_predict_from_another_folder(tmp_path):
+    quick = ["experiment=quick", "classifier.n_rounds=10", "backend.threads=1"]
+    done = python_m("train", *quick, "hydra.run.dir=run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"Accuracy 9\d\.\d\d % on 360 held-out images", done.stdout)
+    for stage in ("start", "read", "split", "hog", "boost", "evaluate", "save"):
+        assert re.search(rf"\b{stage} [0-9.]+ m?s", done.stdout)
+    done = python_m(
+        "predict", "model=run/model.npz", "data=digits", "out=labels.csv", "backend.threads=1", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert len((tmp_path / "labels.csv").read_text().splitlines()) == 1798
+    assert sorted(os.listdir(tmp_path)) == ["labels.csv", "run", "runs"]
+
+
+def test_doctor_writes_nothing(tmp_path):
+    done = python_m("doctor", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    for word in ("cores", "memory", "blas", "numpy", "disk", "no gpu backend", "Advice"):
+        assert word in done.stdout
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+def test_an_interrupt_is_one_line_and_status_130(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [
+        sys.executable,
+        "-u",
+        "-m",
+        "pipeline",
+        "train",
+        "backend.threads=1",
+        "classifier.n_rounds=100000",
+    ]
+    with subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
+    ) as process:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("runs/train/*/rejected.csv")):  # the command is at work
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    # CPython ends itself by the signal where the interrupt met generated code; a shell shows 130 for both
+    assert process.returncode in (130, -signal.SIGINT)
+    assert err.splitlines()[-1].startswith("pipeline: interrupted")
+    assert "Traceback" not in err
+
+
+# ---- scripts and packaging ----
+
+
+def test_scripts_say_which_python_they_need(tmp_path):
+    script = f'source "{ROOT}/scripts/env.sh"; PATH="{tmp_path}"; find_python'
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHON"}
+    done = subprocess.run(
+        ["bash", "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "Python 3.11, 3.12 or 3.13" in done.stderr
+
+
+def test_scripts_are_executable_and_constraints_name_no_registry():
+    for script in ("scripts/run", "scripts/test", ".ci/run"):
+        assert os.access(ROOT / script, os.X_OK)
+    text = (ROOT / "constraints.txt").read_text()
+    assert not re.search(r"https?://|--(extra-)?index-url|@ ", text)
+
+
+@pytest.mark.slow
+def test_a_wheel_works_without_the_checkout(tmp_path):
+    command = [sys.executable, "-m", "pip", "wheel", str(ROOT), "--no-deps", "-q", "-w", str(tmp_path)]
+    subprocess.run(command, check=True, capture_output=True)
+    with zipfile.ZipFile(next(tmp_path.glob("hogboost-*.whl"))) as wheel:
+        wheel.extractall(tmp_path / "site")
+    assert (tmp_path / "site" / "pipeline" / "conf" / "train.yaml").is_file()
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    command = [
+        sys.executable,
+        "-m",
+        "pipeline",
+        "train",
+        "experiment=quick",
+        "classifier.n_rounds=3",
+        "hydra.run.dir=run",
+    ]
+    (tmp_path / "elsewhere").mkdir()
+    done = subprocess.run(
+        command, cwd=tmp_path / "elsewhere", env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "elsewhere" / "run" / "model.npz").is_file()
