@@ -27,8 +27,8 @@ def check(pixels: np.ndarray, layout: HogLayout, block_norm: str, transform_sqrt
     Raises
     ------
     ValueError
-        Complex or non-numeric pixels, another shape than the layout's, an unknown norm or dtype, or negative pixels
-        together with `transform_sqrt`.
+        Complex or non-numeric pixels, another shape than the layout's, an unknown norm or dtype, or negative
+        pixels together with `transform_sqrt`.
     """
     if block_norm not in BLOCK_NORMS:
         raise ValueError(f"block_norm must be one of {', '.join(BLOCK_NORMS)}, not {block_norm!r}")
@@ -41,7 +41,7 @@ def check(pixels: np.ndarray, layout: HogLayout, block_norm: str, transform_sqrt
     wanted = layout.image_shape if layout.channels is None else (*layout.image_shape, layout.channels)
     if pixels.ndim != len(wanted) + 1 or pixels.shape[1:] != wanted:
         raise ValueError(
-            f"pixels of shape {pixels.shape} do not fit the layout: expected (n, {', '.join(map(str, wanted))})"
+            f"pixels of shape {pixels.shape} do not fit the layout, which needs (n, {str(wanted)[1:-1]})"
         )
     if transform_sqrt and pixels.size and pixels.dtype.kind in "if" and np.nanmin(pixels) < 0:
         raise ValueError(
@@ -50,6 +50,21 @@ def check(pixels: np.ndarray, layout: HogLayout, block_norm: str, transform_sqrt
         )
 
 
+def check_picture(layout: HogLayout) -> None:
+    """Refuse cells too small for the lines of ``hog_image`` (scikit-image: IndexError).
+
+    Raises
+    ------
+    ValueError
+        If a cell has a side of 1 pixel.
+    """
+    if min(layout.pixels_per_cell) < 2:
+        raise ValueError(
+            f"pixels_per_cell={layout.pixels_per_cell} leaves no room for a line: a picture of the "
+            "descriptor needs cells of at least 2 x 2 pixels"
+        )
+
+
 def float_type(dtype: np.dtype) -> np.dtype:
-    """Return the type in which gradients are taken: float32 for float16 and float32, float64 for all others."""
+    """Return the type in which pixels are subtracted: float32 for float16 and float32, else float64."""
     return np.dtype(np.float32 if dtype in (np.float16, np.float32) else np.float64)

@@ -49,6 +49,9 @@ class HogModule(Protocol):
     ) -> Array:
         """Return features (n, layout.n_features) of a batch (n, h, w) or (n, h, w, channels)."""
 
+    def hog_image(self, pixels: Array, layout: HogLayout, transform_sqrt: bool) -> Array:
+        """Return a picture (n, h, w) of the cell histograms of each image."""
+
 
 class WlsModule(Protocol):
     """``wls.py``."""

@@ -135,7 +135,8 @@ class HogExtractor(TransformerMixin, BaseEstimator):
         if layout != self.layout_:
             raise ValueError(
                 f"the images give {layout.n_features} features ({_describe(layout)}) but fit saw "
-                f"{self.layout_.n_features} features ({_describe(self.layout_)}); give images of the size seen at fit"
+                f"{self.layout_.n_features} features ({_describe(self.layout_)}); "
+                "give images of the size seen at fit"
             )
         return backends.get(self.backend).hog.hog(
             images, layout, self.block_norm, self.transform_sqrt, self.dtype
@@ -153,7 +154,7 @@ class HogExtractor(TransformerMixin, BaseEstimator):
         return backends.get(self.backend).hog.hog_image(images, self._layout_of(images), self.transform_sqrt)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names of the features, ``block_r_c_cell_r_c_bin_k``, as an object array (n_features,)."""
+        """Return the features' names, ``block_r_c_cell_r_c_bin_k``, as an object array (n_features,)."""
         check_is_fitted(self)
         return np.array(self.layout_.feature_names(), dtype=object)
 
@@ -193,14 +194,14 @@ class HogExtractor(TransformerMixin, BaseEstimator):
         except ValueError as error:
             if self.channel_axis is None and images.shape[2] <= 4:
                 raise ValueError(
-                    f"{error}. A batch of shape {images.shape} is read as (n, rows, cols): one colour image needs a "
-                    "leading axis, image[np.newaxis], and channel_axis=-1"
+                    f"{error}. A batch of shape {images.shape} is read as (n, rows, cols): one colour image "
+                    "needs a leading axis, image[np.newaxis], and channel_axis=-1"
                 ) from None
             raise
 
 
 def hog_image(images: Any, **settings: Any) -> np.ndarray:
-    """Return a picture of the HoG descriptor of each image, as ``skimage.feature.hog(visualize=True)`` draws it.
+    """Return a picture of each image's descriptor, as ``skimage.feature.hog(visualize=True)`` draws it.
 
     Parameters
     ----------
@@ -229,7 +230,8 @@ def _as_batch(X: Any) -> np.ndarray:
         for position, shape in enumerate(shapes):
             if shape != shapes[0]:
                 raise ValueError(
-                    f"image {position} has shape {shape} but image 0 has {shapes[0]}; bring all images to one size"
+                    f"image {position} has shape {shape} but image 0 has {shapes[0]}; "
+                    "bring all images to one size"
                 )
     images = np.asarray(X)
     if images.dtype == object:
@@ -245,15 +247,18 @@ def _check_finite(images: np.ndarray) -> None:
         good = np.isfinite(images[first : first + 256]).all(axis=tuple(range(1, images.ndim)))
         if not good.all():
             raise ValueError(
-                f"image {first + int(np.argmin(good))} holds NaN or infinity; remove the image or mend its pixels"
+                f"image {first + int(np.argmin(good))} holds NaN or infinity; "
+                "remove the image or mend its pixels"
             )
 
 
 def _describe(layout: HogLayout) -> str:
     rows, cols = layout.image_shape
     return (
-        f"{rows} x {cols} images, {'grayscale' if layout.channels is None else f'{layout.channels} channels'}, "
+        f"{rows} x {cols} images, "
+        f"{'grayscale' if layout.channels is None else f'{layout.channels} channels'}, "
         f"{layout.blocks[0]} x {layout.blocks[1]} blocks of "
         f"{layout.cells_per_block[0]} x {layout.cells_per_block[1]} cells of "
-        f"{layout.pixels_per_cell[0]} x {layout.pixels_per_cell[1]} pixels, {layout.orientations} orientations"
+        f"{layout.pixels_per_cell[0]} x {layout.pixels_per_cell[1]} pixels, "
+        f"{layout.orientations} orientations"
     )

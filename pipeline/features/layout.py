@@ -13,10 +13,10 @@ import numpy as np
 class HogLayout:
     """The shape of a HoG descriptor for images of one size.
 
-    A cell is a rectangle of pixels with one histogram of gradient angles; a block is a rectangle of cells that is
-    normalised together. Blocks overlap: they advance by one cell. Pixels right of and below the last whole cell
-    cast no vote. The features of one image are ordered (block row, block column, cell row in the block, cell
-    column in the block, orientation bin), in C order.
+    A cell is a rectangle of pixels with one histogram of gradient angles; a block is a rectangle of cells
+    that is normalised together. Blocks overlap: they advance by one cell. Pixels right of and below the last
+    whole cell cast no vote. The features of one image are ordered (block row, block column, cell row in the
+    block, cell column in the block, orientation bin), in C order.
 
     Parameters
     ----------
@@ -29,8 +29,8 @@ class HogLayout:
     cells_per_block : tuple of int
         Rows and columns of a block, in cells.
     channels : int or None
-        Number of channels of a colour image; None for grayscale. Features are as many either way: each pixel votes
-        with the channel of largest gradient.
+        Number of channels of a colour image; None for grayscale. Features are as many either way: each pixel
+        votes with the channel of largest gradient.
 
     Raises
     ------
@@ -62,9 +62,9 @@ class HogLayout:
         rows, cols = (c * p for c, p in zip(self.cells_per_block, self.pixels_per_cell, strict=True))
         if self.image_shape[0] < rows or self.image_shape[1] < cols:
             raise ValueError(
-                f"images of {self.image_shape[0]} rows and {self.image_shape[1]} cols are smaller than one block: "
-                f"pixels_per_cell={self.pixels_per_cell} with cells_per_block={self.cells_per_block} needs at least "
-                f"{rows} rows and {cols} cols; use larger images or smaller cells or blocks"
+                f"images of {self.image_shape[0]} rows and {self.image_shape[1]} cols are smaller than one "
+                f"block: cells_per_block={self.cells_per_block} of pixels_per_cell={self.pixels_per_cell} need "
+                f"at least {rows} rows and {cols} cols; use larger images or smaller cells or blocks"
             )
 
     @property
@@ -93,7 +93,7 @@ class HogLayout:
         return block_rows * block_cols * rows * cols * bins
 
     def feature_names(self) -> list[str]:
-        """Return a name ``block_r_c_cell_r_c_bin_k`` for each feature; cells are counted inside their block."""
+        """Return names ``block_r_c_cell_r_c_bin_k``; a cell is counted inside its block."""
         block_rows, block_cols, rows, cols, bins = self.feature_shape
         return [
             f"block_{r}_{c}_cell_{i}_{j}_bin_{k}"
@@ -105,7 +105,7 @@ class HogLayout:
         ]
 
     def cell_index(self) -> np.ndarray:
-        """Return, for each feature, the number of its image cell: row * cell columns + column, intp (n_features,)."""
+        """Return the number of each feature's image cell, row * cell columns + column: intp (n_features,)."""
         block_row, block_col, row, col, _ = np.indices(self.feature_shape, sparse=True)
         number = (block_row + row) * self.cells[1] + block_col + col
         return np.broadcast_to(number, self.feature_shape).reshape(-1).astype(np.intp)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -26,8 +27,8 @@ def hog(
     Parameters
     ----------
     pixels : ndarray, shape (n, h, w) or (n, h, w, channels)
-        Images of any real type and memory order. Values are not rescaled: uint8 stays 0 to 255. Of a colour pixel the
-        channel with the longest gradient votes, the first on ties.
+        Images of any real type and memory order. Values are not rescaled: uint8 stays 0 to 255. Of a colour
+        pixel the channel with the longest gradient votes, the first on ties.
     layout : HogLayout
         Image, cell and block sizes and the number of orientations.
     block_norm : {'L1', 'L1-sqrt', 'L2', 'L2-Hys'}
@@ -40,18 +41,20 @@ def hog(
     Returns
     -------
     ndarray, shape (n, layout.n_features)
-        Features in the layout's order. A pixel that is NaN or infinite spoils the blocks of its cell and the cells
-        beside it, no others.
+        Features in the layout's order. A pixel that is NaN or infinite spoils the blocks of its cell and the
+        cells beside it, no others.
 
     Raises
     ------
     ValueError
-        If the batch does not fit the layout, or a setting is unknown (see :mod:`pipeline.backends.hog_rules`).
+        If the batch does not fit the layout, or a setting is unknown (see
+        :mod:`pipeline.backends.hog_rules`).
 
     Notes
     -----
-    Memory beyond the result is a few hundred kB per thread. Images are shared out among ``numba.get_num_threads()``
-    threads in static chunks, and each image's features depend on that image only: results do not depend on threads.
+    Memory beyond the result is a few hundred kB per thread. Images are shared out among
+    ``numba.get_num_threads()`` threads in static chunks, and each image's features depend on that image only:
+    results do not depend on threads.
 
     References
     ----------
@@ -66,7 +69,7 @@ def hog(
 def _cell_histograms(
     pixels: np.ndarray, layout: HogLayout, transform_sqrt: bool, dtype: str = "float64"
 ) -> np.ndarray:
-    """Return the mean gradient magnitude per cell and orientation, before blocks, as (n, rows, cols, orientations).
+    """Return the mean magnitude per cell and orientation, before blocks: (n, rows, cols, orientations).
 
     A fifth of the size of the features at the default layout.
     """
@@ -79,7 +82,7 @@ def _cell_histograms(
 
 
 def hog_image(pixels: np.ndarray, layout: HogLayout, transform_sqrt: bool) -> np.ndarray:
-    """Return a picture of each image's cell histograms: in each cell one line per orientation, along the edge.
+    """Return a picture of each image's cell histograms: in each cell one line per orientation.
 
     Parameters
     ----------
@@ -89,13 +92,15 @@ def hog_image(pixels: np.ndarray, layout: HogLayout, transform_sqrt: bool) -> np
     Returns
     -------
     ndarray of float32 or float64, shape (n, h, w)
-        Brightness is the sum of the cell values of the lines through a pixel. float32 for float16 and float32 input.
+        Brightness is the sum of the cell values of the lines through a pixel. float32 for float16 and float32
+        input.
 
     Raises
     ------
     ValueError
-        As in :func:`hog`.
+        As in :func:`hog`, and if a cell has a side of 1 pixel.
     """
+    hog_rules.check_picture(layout)
     from skimage.draw import line
 
     cells = _cell_histograms(pixels, layout, transform_sqrt)
@@ -108,17 +113,18 @@ def hog_image(pixels: np.ndarray, layout: HogLayout, transform_sqrt: bool) -> np
         for r in range(layout.cells[0]):
             for c in range(layout.cells[1]):
                 row, col = r * height + height // 2, c * width + width // 2
-                # end points are cut to whole pixels after the sum, so they differ from cell to cell by rounding
+                # end points are cut to whole pixels after the sum, so they differ from cell to cell by
+                # rounding
                 at = line(int(row - down), int(col + right), int(row + down), int(col - right))
                 out[:, at[0], at[1]] += cells[:, r, c, k, None]
     return out
 
 
 def _cotangents(orientations: int, padded: int, dtype: np.dtype) -> np.ndarray:
-    """Return the cotangent of the upper edge of each bin; -inf, which no gradient reaches, for the last and beyond.
+    """Return the cotangent of the upper edge of each bin; -inf, which no gradient reaches, for the rest.
 
-    On the axes and diagonals, where gradients lie exactly on an edge, the value is exact, or next to exact on the side
-    where scikit-image's edge 180 / n * i was rounded to.
+    On the axes and diagonals, where gradients lie exactly on an edge, the value is exact, or next to exact on
+    the side where scikit-image's edge 180 / n * i was rounded to.
     """
     out = np.full(padded, -np.inf, dtype=dtype)
     for i in range(1, orientations):
@@ -140,7 +146,7 @@ def _run(pixels: np.ndarray, layout: HogLayout, norm: int, transform_sqrt: bool,
     n = len(pixels)
     threads = min(get_num_threads(), -(-n // CHUNK))
     bounds = [n * i // threads for i in range(threads + 1)] if threads else [0]
-    parts = [slice(first, last) for first, last in zip(bounds[:-1], bounds[1:], strict=True)]
+    parts = [slice(first, last) for first, last in itertools.pairwise(bounds)]
     workers = [_Worker(pixels.dtype, layout, norm, transform_sqrt, out.dtype) for _ in parts]
     if threads == 1:
         workers[0](pixels, out)
@@ -169,22 +175,23 @@ class _Worker:
         )
         self.kernels = hog_kernels
         self.sqrt = transform_sqrt
-        self.follow = math.prod(layout.pixels_per_cell) > ORDERED_AREA
+        area = math.prod(layout.pixels_per_cell)
+        self.follow = area > ORDERED_AREA or layout.pixels_per_cell[1] > hog_kernels.TILE
         small = small and not self.follow
         self.subtract = np.dtype(np.float32) if small else hog_rules.float_type(source)
         self.sum = np.dtype(np.float32 if small else np.float64)
         self.source = np.dtype(np.uint8) if small and source != np.int8 else self.subtract
-        self.check = not small
+        self.limit = None if small else hog_kernels.TOO_LARGE / area
         self.norm = norm
         self.layout = layout
         padded = -(-layout.orientations // hog_kernels.GROUP) * hog_kernels.GROUP
         width = cols * layout.pixels_per_cell[1]
         strips = (layout.blocks[1], rows * layout.cells_per_block[1] * layout.orientations)
         self.cot = _cotangents(layout.orientations, padded, self.sum)
-        self.candidate = np.zeros((3, width), self.sum)
+        self.candidate = None if gray else np.zeros((3, width), self.sum)
         self.histogram = (
             np.zeros((rows, cols * layout.orientations), self.sum),
-            np.zeros((rows, cols), self.sum),
+            np.zeros(rows * cols, self.sum),
             np.zeros(strips, self.sum),
             np.zeros((2, rows * cols), self.sum),
         )
@@ -193,7 +200,7 @@ class _Worker:
         self.work = np.zeros(3 * hog_kernels.ROWS * hog_kernels.TILE, self.sum)
         self.acc = np.zeros(padded * hog_kernels.TILE, self.sum)
         # for `ordered`
-        self.rows = np.zeros((3, width), self.sum)
+        self.rows = np.zeros((2, width), self.sum)
         self.total = np.zeros((cols, layout.orientations), np.float32)
 
     def __call__(self, pixels: np.ndarray, out: np.ndarray) -> None:
@@ -227,7 +234,7 @@ class _Worker:
         compiled(*arguments)
 
     def _convert(self, pixels: np.ndarray) -> np.ndarray:
-        """Return (n, channels, h, w), contiguous, in the type the kernel reads; no copy where it is that already."""
+        """Return (n, channels, h, w), contiguous, in the type the kernel reads; a copy only if needed."""
         images = pixels[:, None] if pixels.ndim == 3 else np.moveaxis(pixels, -1, 1)
         if self.source == np.uint8:
             return np.ascontiguousarray(images).view(np.uint8)
@@ -239,7 +246,17 @@ class _Worker:
         cell, block = layout.pixels_per_cell, layout.cells_per_block
         scratch = (self.work, self.candidate, self.acc, self.histogram)
         settings = (cell, block, layout.orientations, self.cot)
-        return (images, self.padded, *settings, *scratch, self.norm, self.check, out, redo)
+        return (
+            images,
+            images.reshape(len(images), -1),
+            self.padded,
+            *settings,
+            *scratch,
+            self.norm,
+            self.limit,
+            out,
+            redo,
+        )
 
     def _ordered_arguments(self, images, out, redo) -> tuple:
         layout = self.layout

@@ -1,13 +1,13 @@
 """The HoG kernels: plain loops over one chunk of images, compiled by Numba.
 
-Two ways to a histogram. The branch-free way keeps one accumulator row per orientation and lets the compiler work on 8
-or 16 pixels at a time; it serves every image whose arithmetic is safe. The ordered way adds pixel by pixel as
-scikit-image does, in float32 and in its order; it serves large cells (where scikit-image's rounding becomes visible),
-NaN, infinities, overflow, and gradients that lie within rounding of a bin's edge.
+Two ways to a histogram. The branch-free way keeps one accumulator row per orientation and lets the compiler
+work on 8 or 16 pixels at a time; it serves every image whose arithmetic is safe. The ordered way adds pixel
+by pixel as scikit-image does, in float32 and in its order; it serves large cells (where scikit-image's
+rounding becomes visible), NaN, infinities, overflow, and gradients that lie within rounding of a bin's edge.
 
-A pixel's gradient (g_row, g_col) is folded to the upper half plane as (y, x) with y >= 0. Its angle is at least i bins
-when x <= cot(180 i / n) y. For integers up to 255 this single float32 product decides every pair as exact arithmetic
-does, ties included (see the tests); all other input is decided in float64.
+A pixel's gradient (g_row, g_col) is folded to the upper half plane as (y, x) with y >= 0. Its angle is at
+least i bins when x <= cot(180 i / n) y. For integers up to 255 this single float32 product decides every pair
+as exact arithmetic does, ties included (see the tests); all other input is decided in float64.
 
 Everything is in one file because Numba's cache notices changes of this file only. Names: T is the type of the
 sums (float32 for 8-bit images, else float64), F the type in which scikit-image subtracts pixels.
@@ -23,9 +23,11 @@ from pipeline.backends.cpu.jit import kernel, part, summing_part
 
 ROWS = 4  # image rows that are accumulated together: each accumulator is loaded and stored once for the four
 GROUP = 3  # orientation bins that are filled in one sweep
-TILE = 96  # image columns worked on together: 12 cells of 8. A constant, so that loops need no remainder and no
-# check whether rows of one work array overlap: 1.6 times as fast as rows of the image's own width
-NEAR = 4.5e-16  # distance to an axis or diagonal, over the magnitude, below which scikit-image's rounding decides
+# Image columns worked on together: 12 cells of 8. A constant, so that loops have no remainder and need no
+# check whether rows of one work array overlap: 1.6 times as fast as rows of the image's own width.
+TILE = 96
+# Distance to an axis or diagonal, over the magnitude, below which scikit-image's rounding decides the bin.
+NEAR = 4.5e-16
 TOO_LARGE = 1e37  # a cell whose magnitudes sum to more may overflow scikit-image's float32 sums
 L1, L1_SQRT, L2, L2_HYS, CELLS = 0, 1, 2, 3, 4
 EPS = 1e-5
@@ -33,7 +35,7 @@ EPS = 1e-5
 
 @part
 def gradient(channel, row, first, x, y):
-    """Write the centred differences of `channel` (h, w) in one row, from column `first`, to x (columns) and y (rows)."""
+    """Write the centred differences of one row of `channel` (h, w), from column `first`, to x and y."""
     height, width = channel.shape
     stop = x.shape[0]
     mid = channel[row]
@@ -51,10 +53,10 @@ def gradient(channel, row, first, x, y):
 
 @part
 def strongest(pixels, row, first, x, y, candidate):
-    """As `gradient`, of the channel of `pixels` (c, h, w) whose gradient is longest at each pixel; the first on ties.
+    """As `gradient`, of the channel of `pixels` (c, h, w) with the longest gradient, the first on ties.
 
-    `candidate` (3, columns) is work space. Lengths are compared in F. In float64 two lengths within rounding of each
-    other are compared by the C library's hypot, whose rounding scikit-image's choice depends on.
+    `candidate` (3, columns) is work space. Lengths are compared in F. In float64 two lengths within rounding
+    of each other are compared by the C library's hypot, whose rounding scikit-image's choice depends on.
     """
     stop = x.shape[0]
     best, cx, cy = candidate[0, :stop], candidate[1, :stop], candidate[2, :stop]
@@ -78,7 +80,7 @@ def strongest(pixels, row, first, x, y, candidate):
 
 @part
 def fold(x, y, m):
-    """Turn gradients (x, y) into magnitudes m and, where they point down or straight left, into their opposites."""
+    """Write magnitudes of gradients (x, y) to m; turn those that point up or straight left around."""
     t = m.dtype.type
     for i in range(m.shape[0]):
         a = x[i]
@@ -93,7 +95,8 @@ def fold(x, y, m):
 def folded_gradient(up, mid, down, work):
     """`gradient` and `fold` in one sweep over TILE columns, for grayscale.
 
-    up, mid and down begin one column to the left of the tile. x, y, m go to the same row of the three parts of `work`.
+    up, mid and down begin one column to the left of the tile. x, y, m go to the same row of the three parts
+    of `work`.
     """
     t = work.dtype.type
     for i in range(TILE):
@@ -129,9 +132,10 @@ def doubtful(x, y):
 def accumulate(work, cot, acc):
     """Add the magnitudes of ROWS rows to their bins: acc (bins * TILE,), bins padded to a multiple of GROUP.
 
-    The magnitudes in `work` are overwritten: after the sweep for thresholds up to i those of angles of at least i bins
-    are left. Differences are taken pixel by pixel, where they are exact, and not between sums, where they would
-    cancel. cot[i] is the cotangent of the upper edge of bin i; -inf for the last and for padding.
+    The magnitudes in `work` are overwritten: after the sweep for thresholds up to i those of angles of at
+    least i bins are left. Differences are taken pixel by pixel, where they are exact, and not between sums,
+    where they would cancel. cot[i] is the cotangent of the upper edge of bin i; -inf for the last and for
+    padding.
     """
     zero = work.dtype.type(0)
     for first in range(0, cot.shape[0], GROUP):
@@ -164,7 +168,7 @@ def accumulate(work, cot, acc):
 
 @part
 def fold_columns(acc, cell_cols, orientations, scale, squares, cells, sums):
-    """Sum the columns of each cell of a tile: acc (bins * TILE,) to cells (cells * orientations,), times `scale`.
+    """Sum the columns of each cell of a tile: acc (bins * TILE,) to cells (cells * orientations,), scaled.
 
     sums (cells,) receives the sum of each cell's bins, or of their squares.
     """
@@ -187,12 +191,12 @@ def fold_columns(acc, cell_cols, orientations, scale, squares, cells, sums):
 
 @part
 def tile_rows(pixels, padded, top, rows, first, columns, work, candidate):
-    """Fill `work` with the folded gradients of image rows top to top + rows, and zeros up to ROWS, of one tile."""
+    """Fill `work` with one tile's folded gradients of `rows` image rows from `top`; zeros up to ROWS."""
     height, width = pixels.shape[1], pixels.shape[2]
     for k in range(rows):
         row = top + k
         line = work[k * TILE :]
-        if pixels.shape[0] > 1:
+        if candidate is not None:
             x, y = line[:columns], line[ROWS * TILE : ROWS * TILE + columns]
             strongest(pixels, row, first, x, y, candidate)
             fold(x, y, line[2 * ROWS * TILE : 2 * ROWS * TILE + columns])
@@ -201,9 +205,11 @@ def tile_rows(pixels, padded, top, rows, first, columns, work, candidate):
         above = at if row == 0 or row == height - 1 else at - width
         below = at if row == 0 or row == height - 1 else at + width
         stop = TILE + 2
-        folded_gradient(padded[above : above + stop], padded[at : at + stop], padded[below : below + stop], line)
+        folded_gradient(
+            padded[above : above + stop], padded[at : at + stop], padded[below : below + stop], line
+        )
         if first == 0:
-            vertical(line, 0)
+            vertical(line, first)
         if first + columns >= width:
             vertical(line, width - 1 - first)
     for k in range(rows, ROWS):
@@ -212,14 +218,16 @@ def tile_rows(pixels, padded, top, rows, first, columns, work, candidate):
 
 
 @part
-def histograms(pixels, padded, cell, orientations, cot, work, candidate, acc, squares, hist, sums, check):
+def histograms(pixels, padded, cell, orientations, cot, work, candidate, acc, squares, hist, sums, limit):
     """Fill hist (cell rows, cell cols * orientations) and sums of one image (c, h, w) the branch-free way.
 
-    Returns whether the ordered way is needed instead (asked only when `check`): something is not finite, too large, or
-    within rounding of an edge. `padded` is the image once more, flat, in F, with one pixel before and TILE behind.
+    Returns whether the ordered way is needed instead: a cell value is not below `limit`, or a gradient is
+    within rounding of an edge. `limit` is None where neither can be. `padded` is the image once more, flat,
+    in F, with one pixel before and TILE behind. `candidate` is None for grayscale. (Branches on None are
+    compiled only where taken.)
     """
     t = hist.dtype.type
-    n_cells = sums.shape[1]
+    n_cells = hist.shape[1] // orientations
     per_tile = TILE // cell[1]
     scale = t(1) / t(cell[0] * cell[1])
     near = 0
@@ -231,26 +239,34 @@ def histograms(pixels, padded, cell, orientations, cot, work, candidate, acc, sq
             for k in range(0, cell[0], ROWS):
                 rows = min(ROWS, cell[0] - k)
                 tile_rows(pixels, padded, r * cell[0] + k, rows, c * cell[1], columns, work, candidate)
-                if check:
+                if limit is not None:
                     for p in range(0, rows * TILE, TILE):
-                        near += doubtful(work[p : p + columns], work[p + ROWS * TILE : p + ROWS * TILE + columns])
+                        near += doubtful(
+                            work[p : p + columns], work[p + ROWS * TILE : p + ROWS * TILE + columns]
+                        )
                 accumulate(work, cot, acc)
             line = hist[r, c * orientations : (c + cells) * orientations]
-            fold_columns(acc, cell[1], orientations, scale, squares, line, sums[r, c : c + cells])
-    if not check:
-        return False
-    largest = TOO_LARGE / (cell[0] * cell[1])
-    for r in range(hist.shape[0]):
-        for i in range(hist.shape[1]):
-            near += not (hist[r, i] < largest)
+            fold_columns(
+                acc,
+                cell[1],
+                orientations,
+                scale,
+                squares,
+                line,
+                sums[r * n_cells + c : r * n_cells + c + cells],
+            )
+    if limit is not None:
+        for r in range(hist.shape[0]):
+            for i in range(hist.shape[1]):
+                near += not (hist[r, i] < limit)
     return near > 0
 
 
 @part
 def bin_of(x, y, orientations):
-    """Return the bin by scikit-image's own formula, -1 where rounding leaves none, -2 for NaN (a vote in every bin)."""
+    """Return the bin by scikit-image's formula, -1 where rounding leaves none, -2 for NaN (all bins)."""
     angle = np.rad2deg(math.atan2(y, x)) % 180.0
-    if angle != angle:
+    if math.isnan(angle):
         return -2
     width = 180.0 / orientations
     for k in range(orientations):
@@ -260,19 +276,20 @@ def bin_of(x, y, orientations):
 
 
 @part
-def vote(total, x, y, m, cot, orientations):
-    """Add one folded gradient to the float32 sums `total` (orientations,) of its cell."""
-    a = abs(x)
-    low = min(a, y)
-    high = max(a, y)
+def vote(total, x, y, cot, orientations):
+    """Add one gradient, not folded, to the float32 sums `total` (orientations,) of its cell."""
+    m = math.sqrt(x * x + y * y)
+    a, b = abs(x), abs(y)
+    low, high = min(a, b), max(a, b)
     tight = NEAR * high
     if not (m < math.inf) or (0 < low < tight) or (0 < high - low < tight):
         k = bin_of(x, y, orientations)
         m = math.hypot(x, y)
     else:
+        sign = -1.0 if y < 0 or (y == 0 and x < 0) else 1.0
         k = 0
         for i in range(orientations - 1):
-            k += x <= cot[i] * y
+            k += x * sign <= cot[i] * b
     if k >= 0:
         total[k] = np.float32(total[k] + m)
     elif k == -2:
@@ -282,29 +299,28 @@ def vote(total, x, y, m, cot, orientations):
 
 @part
 def ordered_histograms(pixels, cell, orientations, cot, rows, candidate, total, squares, hist, sums):
-    """Fill hist (cell rows, cell cols * orientations) and sums with scikit-image's float32 sums, in its order."""
-    x, y, m = rows[0], rows[1], rows[2]
-    n_cells = sums.shape[1]
+    """Fill hist (cell rows, cell cols * orientations) and sums by float32 sums in scikit-image's order."""
+    x, y = rows[0], rows[1]
+    n_cells = hist.shape[1] // orientations
     area = np.float32(cell[0] * cell[1])
     for r in range(hist.shape[0]):
         total[:] = 0
         for row in range(r * cell[0], (r + 1) * cell[0]):
-            if pixels.shape[0] == 1:
+            if candidate is None:
                 gradient(pixels[0], row, 0, x, y)
             else:
                 strongest(pixels, row, 0, x, y, candidate)
-            fold(x, y, m)
             # neighbouring votes go to different cells, so that no addition waits for the one before it
             for i in range(cell[1]):
                 for c in range(n_cells):
                     p = c * cell[1] + i
-                    vote(total[c], x[p], y[p], m[p], cot, orientations)
+                    vote(total[c], x[p], y[p], cot, orientations)
         for c in range(n_cells):
-            sums[r, c] = 0
+            sums[r * n_cells + c] = 0
             for k in range(orientations):
                 v = np.float64(total[c, k] / area)
                 hist[r, c * orientations + k] = v
-                sums[r, c] += v * v if squares else v
+                sums[r * n_cells + c] += v * v if squares else v
 
 
 @summing_part
@@ -320,27 +336,25 @@ def clipped_squares(block, scale):
 
 
 @summing_part
-def block_scales(sums, block, norm, scales):
-    """Write what each block is multiplied by, 1 / norm, to scales (cells,), at its first cell.
+def block_scales(sums, cols, block, norm, scales):
+    """Write what each block is multiplied by, 1 / norm, to scales[0] (cells,), at its first cell.
 
-    The sum over a block is the sum over its cells, taken on the flat array: entries that run over the right or lower
-    edge are of no block and never read.
+    The sum over a block is the sum over its cells, taken on the flat array: entries that run over the right
+    or lower edge are of no block and never read.
     """
     t = sums.dtype.type
     eps = t(EPS)
-    cols = sums.shape[1]
-    flat = sums.reshape(-1)
     across = scales[1]
     total = scales[0]
     across[:] = 0
     for j in range(block[1]):
-        for i in range(flat.shape[0] - j):
-            across[i] += flat[i + j]
+        for i in range(sums.shape[0] - j):
+            across[i] += sums[i + j]
     total[:] = 0
     for j in range(0, block[0] * cols, cols):
-        for i in range(flat.shape[0] - j):
+        for i in range(sums.shape[0] - j):
             total[i] += across[i + j]
-    for i in range(flat.shape[0]):
+    for i in range(sums.shape[0]):
         total[i] = t(1) / (math.sqrt(total[i] + eps * eps) if norm >= L2 else total[i] + eps)
 
 
@@ -379,15 +393,15 @@ def write_block(block, scale, again, norm, out):
 def blocks(hist, sums, strips, scales, orientations, block, norm, out):
     """Normalise every block of hist and write it once to out (features,), in order.
 
-    In a strip each block lies in one piece, which overlaps the next. Norms of all blocks are taken together, so that
-    no block waits for a square root.
+    In a strip each block lies in one piece, which overlaps the next. Norms of all blocks are taken together,
+    so that no block waits for a square root.
     """
     t = hist.dtype.type
     width = block[1] * orientations
     size = block[0] * width
-    cols = sums.shape[1]
-    down = sums.shape[0] - block[0] + 1
-    block_scales(sums, block, norm, scales)
+    cols = hist.shape[1] // orientations
+    down = hist.shape[0] - block[0] + 1
+    block_scales(sums, cols, block, norm, scales)
     gather(hist, width, orientations, strips)
     scale, again = scales[0], scales[1]
     if norm == L2_HYS:
@@ -412,7 +426,8 @@ def emit(hist, sums, strips, scales, orientations, block, norm, out):
     if norm == CELLS:
         n = hist.shape[1]
         for r in range(hist.shape[0]):
-            out[r * n : (r + 1) * n] = hist[r]
+            for i in range(n):
+                out[r * n + i] = hist[r, i]
     else:
         blocks(hist, sums, strips, scales, orientations, block, norm, out)
 
@@ -425,16 +440,34 @@ def convert(source, target):
 
 
 @kernel
-def fast(images, padded, cell, block, orientations, cot, work, candidate, acc, histogram, norm, check, out, redo):
-    """Features of a chunk, images (n, c, h, w) to out (n, features); redo[i] is set where `ordered` must follow."""
+def fast(
+    images,
+    flat,
+    padded,
+    cell,
+    block,
+    orientations,
+    cot,
+    work,
+    candidate,
+    acc,
+    histogram,
+    norm,
+    limit,
+    out,
+    redo,
+):
+    """Features of a chunk, images (n, c, h, w) to out (n, features); redo[i] asks for `ordered` instead.
+
+    `flat` is `images` as (n, c * h * w).
+    """
     hist, sums, strips, scales = histogram
     squares = norm >= L2
-    size = images.shape[2] * images.shape[3]
     for i in range(images.shape[0]):
-        if images.shape[1] == 1:
-            convert(images[i].reshape(-1), padded[1 : 1 + size])
+        if candidate is None:
+            convert(flat[i], padded[1:])
         redo[i] = histograms(
-            images[i], padded, cell, orientations, cot, work, candidate, acc, squares, hist, sums, check
+            images[i], padded, cell, orientations, cot, work, candidate, acc, squares, hist, sums, limit
         )
         if not redo[i]:
             emit(hist, sums, strips, scales, orientations, block, norm, out[i])

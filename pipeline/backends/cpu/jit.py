@@ -1,4 +1,4 @@
-"""Compile Numba kernels once per machine: cached on disk, safe when many processes start, and without a writable folder."""
+"""Compile Numba kernels once per machine: safe when many processes start, and without a writable folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ _compiling = threading.RLock()
 
 
 # a part is only ever called from compiled code: without wrappers for Python and C it compiles faster
-_PART: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+_PART: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+}
 
 
 def part(function: Callable) -> Any:
@@ -35,7 +40,7 @@ def summing_part(function: Callable) -> Any:
 
 
 def kernel(function: Callable) -> Any:
-    """Return `function` compiled by Numba: no Python objects, the GIL released, machine code kept on disk if possible.
+    """Return `function` compiled by Numba, the GIL released, the machine code kept on disk if possible.
 
     Numba notices changes of the function's own file only, so that all parts must be in that file.
     """
@@ -50,8 +55,8 @@ def kernel(function: Callable) -> Any:
 def prepare(compiled: Any, *arguments: Any) -> None:
     """Load or compile `compiled` for the types of `arguments`, one process at a time.
 
-    Numba's on-disk index is not safe against two processes that save at the same moment: both may claim one file
-    name, and a later reader would run the other's machine code. A lock beside the cache serialises them.
+    Numba's on-disk index is not safe against two processes that save at the same moment: both may claim one
+    file name, and a later reader would run the other's machine code. A lock beside the cache serialises them.
     """
     signature = tuple(numba.typeof(argument) for argument in arguments)
     if signature in compiled.overloads:

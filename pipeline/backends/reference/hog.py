@@ -1,4 +1,4 @@
-"""HoG by scikit-image, one image at a time: the original program and the truth the other backends are held to."""
+"""HoG by scikit-image, one image at a time: the truth the other backends are held to."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def hog(
     Raises
     ------
     ValueError
-        If the batch does not fit the layout, or a setting is unknown (see :mod:`pipeline.backends.hog_rules`).
+        If the batch does not fit the layout, or a setting is unknown (see
+        :mod:`pipeline.backends.hog_rules`).
 
     References
     ----------
@@ -62,7 +63,7 @@ def hog(
 
 
 def hog_image(pixels: np.ndarray, layout: HogLayout, transform_sqrt: bool) -> np.ndarray:
-    """Return a picture of each image's cell histograms: in each cell one line per orientation, along the edge.
+    """Return a picture of each image's cell histograms: in each cell one line per orientation.
 
     Parameters
     ----------
@@ -72,13 +73,15 @@ def hog_image(pixels: np.ndarray, layout: HogLayout, transform_sqrt: bool) -> np
     Returns
     -------
     ndarray of float32 or float64, shape (n, h, w)
-        Brightness is the sum of the cell values of the lines through a pixel. float32 for float16 and float32 input.
+        Brightness is the sum of the cell values of the lines through a pixel. float32 for float16 and float32
+        input.
 
     Raises
     ------
     ValueError
-        As in :func:`hog`.
+        As in :func:`hog`, and if a cell has a side of 1 pixel.
     """
+    hog_rules.check_picture(layout)
     hog_rules.check(pixels, layout, "L2-Hys", transform_sqrt, "float64")
     from skimage import feature
 

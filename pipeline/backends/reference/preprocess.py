@@ -26,11 +26,12 @@ def apply(pixels: np.ndarray, step: Preprocess) -> np.ndarray:
         The values scikit-image's function of that name gives:
 
         - none: `pixels` itself;
-        - stretch (``rescale_intensity``): the input's dtype; the two percentiles of each image become the ends of the
-          dtype's range (0 to 255 for uint8; 0 to 1 for floats, -1 to 1 where the lower percentile is negative);
+        - stretch (``rescale_intensity``): the input's dtype; the two percentiles of each image become the
+          ends of the dtype's range (0 to 255 for uint8; 0 to 1 for floats, -1 to 1 where the lower percentile
+          is negative);
         - gaussian (``preserve_range=True``, edges repeated): float32, in the input's own range;
-        - equalize (``equalize_hist``) and clahe (``equalize_adapthist``): float32 from 0 to 1, whatever the input. HoG
-          normalises by block, so the range itself hardly matters to it.
+        - equalize (``equalize_hist``) and clahe (``equalize_adapthist``): float32 from 0 to 1, whatever the
+          input. HoG normalises by block, so the range itself hardly matters to it.
 
         A constant image gives finite values. float16 is computed in float32.
 
