@@ -65,27 +65,31 @@ def _saved_model(cfg: config.Evaluate, path: str, stages: Stages) -> float:
         "model": str(path),
         "images": len(labels),
         "rejected": len(loaded.rejected),
-        "seconds": {**stages.seconds, "all": stages.total},
+        **steps.circumstances(stages),
     }
     steps.write_json(folder / "metrics.json", content)
-    mistakes = ", ".join(
-        f"{a} taken for {b} ({count})" for count, a, b in confused(scores, model.class_names)
-    )
-    if len(model.class_names) <= 20:
+    _tell(cfg, scores, model.class_names, len(loaded.rejected), stages)
+    return scores.log_loss
+
+
+def _tell(
+    cfg: config.Evaluate, scores: Scores, class_names: tuple[str, ...], rejected: int, stages: Stages
+) -> None:
+    mistakes = ", ".join(f"{a} taken for {b} ({count})" for count, a, b in confused(scores, class_names))
+    if len(class_names) <= 20:
         tables.class_table(scores)
     tables.facts(
-        f"Accuracy {tables.percent(scores.accuracy)} on {len(labels)} images",
+        f"Accuracy {tables.percent(scores.accuracy)} on {scores.confusion.sum()} images",
         [
             ("balanced", f"{tables.percent(scores.balanced_accuracy)} (mean over the classes)"),
             ("log-loss", f"{scores.log_loss:.4f}"),
             ("mistakes", mistakes or "none"),
-            ("rejected", f"{len(loaded.rejected)} files, see rejected.csv" if loaded.rejected else "none"),
+            ("rejected", f"{rejected} files, see rejected.csv" if rejected else "none"),
             ("time", tables.stage_line(stages.seconds)),
             ("report", cfg.run_dir),
         ],
     )
     tables.say("  Images that the model was trained on make these figures look better than they are.")
-    return scores.log_loss
 
 
 def _check_unused(cfg: config.Evaluate, model: Model) -> None:
@@ -168,7 +172,7 @@ def _tell_folds(
         "standard_deviation": dict(zip(names, spread.tolist(), strict=True)),
         "grouped_by": cfg.split.group_by,
         "rejected": rejected,
-        "seconds": {**stages.seconds, "all": stages.total},
+        **steps.circumstances(stages),
     }
     steps.write_json(Path(cfg.run_dir) / "metrics.json", content)
     rows = [

@@ -5,16 +5,17 @@ from __future__ import annotations
 import csv
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pipeline import backends, config, datasets
 from pipeline.commands import steps
-from pipeline.errors import DataError
+from pipeline.errors import ModelError
 from pipeline.files import atomic
-from pipeline.model import load_model
+from pipeline.model import Model, load_model
 from pipeline.reporting import tables
-from pipeline.reporting.progress import progress
+from pipeline.reporting.progress import Advance, progress
 from pipeline.reporting.stages import Stages
 
 SHOWN = 30  # classes in the table; all are in the file
@@ -37,48 +38,21 @@ def run(cfg: config.Predict, stages: Stages | None = None) -> None:
     with stages("load model"):
         model = load_model(Path(cfg.model).expanduser(), name)
     out = Path(cfg.out).expanduser() if cfg.out else Path(cfg.run_dir) / "predictions.csv"
-    counts = np.zeros(len(model.class_names), dtype=np.int64)
-    rejected: list[datasets.Rejected] = []
-    begin = time.perf_counter()
-
     listed = Path(cfg.run_dir) / "rejected.csv"
+    begin = time.perf_counter()
     with (
         backend.threads(cfg.backend.threads),
         steps.rejected_kept(listed),
         atomic(out) as stream,
         progress("predict") as advance,
     ):
-        writer = csv.writer(stream)
-        writer.writerow(["path", "label", *steps.prediction_columns(model.class_names)])
-        chunks = iter(datasets.stream(cfg.data, model.image, cfg.chunk, advance))
-        while True:
-            with stages("read"):
-                chunk = next(chunks, None)
-            if chunk is None:
-                break
-            rejected += chunk.rejected
-            if not len(chunk.images.pixels):
-                continue
-            with stages("label"):
-                proba = model.predict_proba(chunk.images.pixels)
-            if not np.isfinite(proba).all():
-                raise DataError(
-                    f"{cfg.data.path}: the model gives probabilities that are not finite; train it again"
-                )
-            with stages("write"):
-                best = proba.argmax(axis=1)
-                counts += np.bincount(best, minlength=len(counts))
-                for path, label, row in zip(chunk.images.paths, best, proba, strict=True):
-                    writer.writerow([path, model.class_names[label], *[f"{value:.6g}" for value in row]])
-
+        counts, rejected = _label(cfg, model, csv.writer(stream), stages, advance)
     rate = counts.sum() / (time.perf_counter() - begin)
     datasets.write_rejected(listed, rejected)
+
     shown = sorted(zip(counts.tolist(), model.class_names, strict=True), key=lambda pair: -pair[0])[:SHOWN]
-    tables.table(
-        "Labels",
-        ("class", "images", "share"),
-        [(c, n, tables.percent(n / counts.sum())) for n, c in shown if n],
-    )
+    rows = [(name, n, tables.percent(n / counts.sum())) for n, name in shown if n]
+    tables.table("Labels", ("class", "images", "share"), rows)
     tables.facts(
         f"{counts.sum()} images labelled",
         [
@@ -88,3 +62,30 @@ def run(cfg: config.Predict, stages: Stages | None = None) -> None:
             ("labels", str(out)),
         ],
     )
+
+
+def _label(
+    cfg: config.Predict, model: Model, writer: Any, stages: Stages, advance: Advance
+) -> tuple[np.ndarray, list[datasets.Rejected]]:
+    """Write a row for each image, a chunk at a time; return images per class and the rejected files."""
+    counts = np.zeros(len(model.class_names), dtype=np.int64)
+    rejected: list[datasets.Rejected] = []
+    writer.writerow(["path", "label", *steps.prediction_columns(model.class_names)])
+    chunks = iter(datasets.stream(cfg.data, model.image, cfg.chunk, advance))
+    while True:
+        with stages("read"):
+            chunk = next(chunks, None)
+        if chunk is None:
+            return counts, rejected
+        rejected += chunk.rejected
+        if not len(chunk.images):
+            continue
+        with stages("label"):
+            proba = model.predict_proba(chunk.images.pixels)
+        if not np.isfinite(proba).all():
+            raise ModelError(f"{cfg.model} gives probabilities that are not finite; train it again")
+        with stages("write"):
+            best = proba.argmax(axis=1)
+            counts += np.bincount(best, minlength=len(counts))
+            for path, label, row in zip(chunk.images.paths, best, proba, strict=True):
+                writer.writerow([path, model.class_names[label], *[f"{value:.6g}" for value in row]])

@@ -17,7 +17,7 @@ from pipeline.boosting import LogitBoostClassifier
 from pipeline.errors import ConfigError, DataError
 from pipeline.features import HogExtractor, HogLayout
 from pipeline.files import atomic
-from pipeline.model import fitted_extractor, preprocessed
+from pipeline.model import fitted_extractor, preprocessed, software
 from pipeline.reporting.metrics import Scores
 from pipeline.reporting.progress import progress
 from pipeline.reporting.stages import Stages
@@ -174,6 +174,15 @@ def write_predictions(
         for name, label, row in zip(paths, labels, proba, strict=True):
             chances = [f"{value:.6g}" for value in row]
             writer.writerow([name, class_names[label], class_names[int(row.argmax())], *chances])
+
+
+def circumstances(stages: Stages) -> dict[str, Any]:
+    """Return what metrics.json tells about the run itself: seconds of every stage, memory, versions."""
+    return {
+        "seconds": {**stages.seconds, "all": stages.total},
+        "peak_memory_bytes": peak_memory(),
+        "software": software(),
+    }
 
 
 def peak_memory() -> int | None:

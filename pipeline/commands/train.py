@@ -13,7 +13,7 @@ from pipeline import backends, config, datasets
 from pipeline.boosting import LogitBoostClassifier
 from pipeline.commands import steps
 from pipeline.files import atomic
-from pipeline.model import Model, save_model, software
+from pipeline.model import Model, save_model
 from pipeline.reporting import plots, tables
 from pipeline.reporting.metrics import Scores, confused, score
 from pipeline.reporting.progress import progress
@@ -54,8 +54,7 @@ def run(cfg: config.Train, stages: Stages | None = None) -> float:
             fitted, watched = train, train[:0]
             if cfg.classifier.early_stopping:
                 fitted, watched = datasets.validation_split(images, train, cfg.split)
-            twins = datasets.duplicates_across(images, train, held_out)
-        _report_twins(twins, folder)
+            twins = _twins(images, train, held_out, folder)
 
         with progress("features") as advance:
             order = np.concatenate([fitted, watched, held_out])
@@ -75,15 +74,12 @@ def run(cfg: config.Train, stages: Stages | None = None) -> float:
     with stages("save"):
         model.summary = _summary(cfg, len(fitted), len(held_out), scores, classifier)
         save_model(folder / "model.npz", model)
-        held_out_paths = [images.paths[i] for i in held_out]
+        paths = [images.paths[i] for i in held_out]
         steps.write_predictions(
-            folder / "predictions.csv", held_out_paths, labels[held_out], proba, images.class_names
+            folder / "predictions.csv", paths, labels[held_out], proba, images.class_names
         )
         if cfg.plots:
-            plots.confusion_matrix(scores.confusion, images.class_names, folder / "confusion_matrix.png")
-            curves = classifier.train_loss_, classifier.validation_loss_ or []
-            plots.learning_curve(*curves, classifier.n_rounds_, folder / "learning_curve.png")
-
+            _draw(scores, model, folder)
     content = {
         "test": steps.figures(scores),
         "train_loss": classifier.train_loss_[classifier.n_rounds_ - 1],
@@ -92,21 +88,21 @@ def run(cfg: config.Train, stages: Stages | None = None) -> float:
         "rejected": len(loaded.rejected),
         "duplicates": len(twins),
         "features": layout.n_features,
-        "seconds": {**stages.seconds, "all": stages.total},
         "read_seconds": loaded.native_seconds,
         "backend": name,
-        "peak_memory_bytes": steps.peak_memory(),
-        "software": software(),
+        **steps.circumstances(stages),
     }
     steps.write_json(folder / "metrics.json", content)
-    log.info(
-        "accuracy %.4f, log-loss %.4f; %s",
-        scores.accuracy,
-        scores.log_loss,
-        tables.stage_line(stages.seconds),
-    )
     _tell(cfg, content, scores, images.class_names, stages)
     return scores.log_loss
+
+
+def _draw(scores: Scores, model: Model, folder: Path) -> None:
+    plots.confusion_matrix(scores.confusion, model.class_names, folder / "confusion_matrix.png")
+    fitted = model.classifier
+    plots.learning_curve(
+        fitted.train_loss_, fitted.validation_loss_ or [], fitted.n_rounds_, folder / "learning_curve.png"
+    )
 
 
 def fit(
@@ -128,20 +124,21 @@ def fit(
         return classifier.fit(X, labels, validation=validation, on_round=on_round)
 
 
-def _report_twins(twins: list[tuple[str, str]], folder: Path) -> None:
-    """List held-out images that equal a training image: they make the figures look better than they are."""
-    if not twins:
-        return
-    path = folder / "duplicates.csv"
-    with atomic(path) as stream:
-        csv.writer(stream).writerows([("training", "held_out"), *twins])
-    first = f"{twins[0][0]} = {twins[0][1]}"
-    log.warning(
-        "%d held-out images equal a training image (first: %s; all in %s); remove them or use split.group_by",
-        len(twins),
-        first,
-        path,
-    )
+def _twins(images: datasets.Images, train: np.ndarray, held_out: np.ndarray, folder: Path) -> list[Any]:
+    """Find and list held-out images that equal a training image: they make the figures look too good."""
+    twins = datasets.duplicates_across(images, train, held_out)
+    if twins:
+        path = folder / "duplicates.csv"
+        with atomic(path) as stream:
+            csv.writer(stream).writerows([("training", "held_out"), *twins])
+        log.warning(
+            "%d held-out images equal a training image (first: %s = %s; all in %s); "
+            "remove them, or keep them on one side with split.group_by",
+            len(twins),
+            *twins[0],
+            path,
+        )
+    return twins
 
 
 def _summary(
@@ -164,6 +161,7 @@ def _summary(
 def _tell(
     cfg: config.Train, content: dict[str, Any], scores: Scores, class_names: tuple[str, ...], stages: Stages
 ) -> None:
+    log.info("accuracy %.4f, log-loss %.4f; %s", scores.accuracy, scores.log_loss, stages.seconds)
     counts = content["images"]
     parts = f"{counts['fit']} to fit, " + (
         f"{counts['validation']} to watch, " if counts["validation"] else ""
