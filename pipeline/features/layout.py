@@ -63,8 +63,8 @@ class HogLayout:
         if self.image_shape[0] < rows or self.image_shape[1] < cols:
             raise ValueError(
                 f"images of {self.image_shape[0]} rows and {self.image_shape[1]} cols are smaller than one "
-                f"block: cells_per_block={self.cells_per_block} of pixels_per_cell={self.pixels_per_cell} need "
-                f"at least {rows} rows and {cols} cols; use larger images or smaller cells or blocks"
+                f"block: cells_per_block={self.cells_per_block} of pixels_per_cell={self.pixels_per_cell} "
+                f"need at least {rows} rows and {cols} cols; use larger images or smaller cells or blocks"
             )
 
     @property

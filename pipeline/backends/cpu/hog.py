@@ -15,7 +15,8 @@ from pipeline.config import BLOCK_NORMS
 if TYPE_CHECKING:
     from pipeline.features.layout import HogLayout
 
-CHUNK = 64  # images converted at a time: a few hundred kB, which stay in the second-level cache
+PER_THREAD = 64  # images below which starting another thread costs more than it saves
+CHUNK_BYTES = 1 << 20  # images converted at a time stay in the second-level cache
 ORDERED_AREA = 100  # pixels per cell above which scikit-image's float32 rounding is followed step by step
 
 
@@ -144,7 +145,7 @@ def _run(pixels: np.ndarray, layout: HogLayout, norm: int, transform_sqrt: bool,
     from numba import get_num_threads
 
     n = len(pixels)
-    threads = min(get_num_threads(), -(-n // CHUNK))
+    threads = min(get_num_threads(), -(-n // PER_THREAD))
     bounds = [n * i // threads for i in range(threads + 1)] if threads else [0]
     parts = [slice(first, last) for first, last in itertools.pairwise(bounds)]
     workers = [_Worker(pixels.dtype, layout, norm, transform_sqrt, out.dtype) for _ in parts]
@@ -174,6 +175,7 @@ class _Worker:
             and out_dtype == np.float32
         )
         self.kernels = hog_kernels
+        self.prepared: set = set()
         self.sqrt = transform_sqrt
         area = math.prod(layout.pixels_per_cell)
         self.follow = area > ORDERED_AREA or layout.pixels_per_cell[1] > hog_kernels.TILE
@@ -182,13 +184,15 @@ class _Worker:
         self.sum = np.dtype(np.float32 if small else np.float64)
         self.source = np.dtype(np.uint8) if small and source != np.int8 else self.subtract
         self.limit = None if small else hog_kernels.TOO_LARGE / area
+        size = math.prod(layout.image_shape) * (layout.channels or 1) * self.source.itemsize
+        self.chunk = max(1, CHUNK_BYTES // size)
         self.norm = norm
         self.layout = layout
         padded = -(-layout.orientations // hog_kernels.GROUP) * hog_kernels.GROUP
         width = cols * layout.pixels_per_cell[1]
         strips = (layout.blocks[1], rows * layout.cells_per_block[1] * layout.orientations)
         self.cot = _cotangents(layout.orientations, padded, self.sum)
-        self.candidate = None if gray else np.zeros((3, width), self.sum)
+        self.candidate = None if gray else np.zeros(6 * hog_kernels.TILE, self.sum)
         self.histogram = (
             np.zeros((rows, cols * layout.orientations), self.sum),
             np.zeros(rows * cols, self.sum),
@@ -200,13 +204,14 @@ class _Worker:
         self.work = np.zeros(3 * hog_kernels.ROWS * hog_kernels.TILE, self.sum)
         self.acc = np.zeros(padded * hog_kernels.TILE, self.sum)
         # for `ordered`
-        self.rows = np.zeros((2, width), self.sum)
+        self.rows = np.zeros((3, width), self.sum)
+        self.bins = np.zeros(width, np.int64)
         self.total = np.zeros((cols, layout.orientations), np.float32)
 
     def __call__(self, pixels: np.ndarray, out: np.ndarray) -> None:
         """Write the features of `pixels` to `out`, chunk by chunk."""
-        for first in range(0, len(pixels), CHUNK):
-            part = slice(first, first + CHUNK)
+        for first in range(0, len(pixels), self.chunk):
+            part = slice(first, first + self.chunk)
             images = self._convert(pixels[part])
             redo = np.full(len(images), self.follow)
             if not self.follow:
@@ -226,19 +231,24 @@ class _Worker:
         else:
             prepare(self.kernels.fast, *self._fast_arguments(images, out[:1], redo))
 
-    @staticmethod
-    def _call(compiled, arguments) -> None:
+    def _call(self, compiled, arguments) -> None:
         from pipeline.backends.cpu.jit import prepare
 
-        prepare(compiled, *arguments)
+        if compiled not in self.prepared:  # types are the same for each chunk, and looking at them takes time
+            prepare(compiled, *arguments)
+            self.prepared.add(compiled)
         compiled(*arguments)
 
     def _convert(self, pixels: np.ndarray) -> np.ndarray:
         """Return (n, channels, h, w), contiguous, in the type the kernel reads; a copy only if needed."""
-        images = pixels[:, None] if pixels.ndim == 3 else np.moveaxis(pixels, -1, 1)
-        if self.source == np.uint8:
-            return np.ascontiguousarray(images).view(np.uint8)
-        images = np.ascontiguousarray(images, dtype=self.source)
+        if self.layout.channels is not None:
+            images = np.empty((len(pixels), self.layout.channels, *self.layout.image_shape), self.source)
+            for c in range(self.layout.channels):  # half the time of one transposed copy
+                images[:, c] = pixels[..., c]
+        elif self.source == np.uint8:
+            return np.ascontiguousarray(pixels[:, None]).view(np.uint8)
+        else:
+            images = np.ascontiguousarray(pixels[:, None], dtype=self.source)
         return np.sqrt(images) if self.sqrt else images
 
     def _fast_arguments(self, images, out, redo) -> tuple:
@@ -261,5 +271,5 @@ class _Worker:
     def _ordered_arguments(self, images, out, redo) -> tuple:
         layout = self.layout
         cell, block = layout.pixels_per_cell, layout.cells_per_block
-        scratch = (self.rows, self.candidate, self.total, self.histogram)
+        scratch = (self.rows, self.bins, self.candidate, self.total, self.histogram)
         return (images, cell, block, layout.orientations, self.cot, *scratch, self.norm, out, redo)

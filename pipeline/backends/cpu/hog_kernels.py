@@ -46,36 +46,67 @@ def gradient(channel, row, first, x, y):
         down = channel[row + 1, first : first + stop]
         for i in range(stop):
             y[i] = down[i] - up[i]
-    for i in range(stop):
-        c = first + i
-        x[i] = 0 if c == 0 or c == width - 1 else mid[c + 1] - mid[c - 1]
+    x[0] = 0
+    x[stop - 1] = 0
+    start = 1 if first == 0 else 0
+    inner = min(first + stop, width - 1) - (first + start)
+    left = mid[first + start - 1 :]
+    right = mid[first + start + 1 :]
+    target = x[start:]
+    for i in range(inner):
+        target[i] = right[i] - left[i]
 
 
 @part
-def strongest(pixels, row, first, x, y, candidate):
+def settle(s, f):
+    """Take lengths by the C library's hypot, in type `f`, where two channels are within rounding.
+
+    `s` is the work space of `strongest`. Nothing is to do where the two gradients are the same pair, in any
+    order and with any signs.
+    """
+    for i in range(TILE):
+        x, y, a, b = abs(s[i]), abs(s[i + TILE]), abs(s[i + 2 * TILE]), abs(s[i + 3 * TILE])
+        best, length = s[i + 4 * TILE], s[i + 5 * TILE]
+        if length == math.inf or (abs(length - best) <= NEAR * length and min(a, b) != min(x, y)):
+            s[i + 4 * TILE] = f(math.hypot(x, y))
+            s[i + 5 * TILE] = f(math.hypot(a, b))
+
+
+@part
+def strongest(pixels, row, first, x, y, s):
     """As `gradient`, of the channel of `pixels` (c, h, w) with the longest gradient, the first on ties.
 
-    `candidate` (3, columns) is work space. Lengths are compared in F. In float64 two lengths within rounding
-    of each other are compared by the C library's hypot, whose rounding scikit-image's choice depends on.
+    At most TILE columns. Lengths are compared in F. In float64 two lengths within rounding of each other
+    are compared by the C library's hypot, whose rounding scikit-image's choice depends on; in float32 its
+    hypot is the float64 length, rounded. `s` (6 * TILE,) is work space: the winner's x and y, the
+    candidate's x and y, the winner's length, the candidate's length.
     """
     stop = x.shape[0]
-    best, cx, cy = candidate[0, :stop], candidate[1, :stop], candidate[2, :stop]
     f = pixels.dtype.type
-    gradient(pixels[0], row, first, x, y)
-    for i in range(stop):
-        best[i] = f(math.sqrt(x[i] * x[i] + y[i] * y[i]))
+    gradient(pixels[0], row, first, s[:stop], s[TILE : TILE + stop])
+    for i in range(TILE):
+        s[i + 4 * TILE] = f(math.sqrt(s[i] * s[i] + s[i + TILE] * s[i + TILE]))
     for c in range(1, pixels.shape[0]):
-        gradient(pixels[c], row, first, cx, cy)
-        for i in range(stop):
-            a, b = cx[i], cy[i]
-            length = f(math.sqrt(a * a + b * b))
-            if abs(length - best[i]) <= NEAR * length or length == math.inf:
-                length = f(math.hypot(a, b))
-                best[i] = f(math.hypot(x[i], y[i]))
-            if length > best[i] or (math.isnan(length) and not math.isnan(best[i])):
-                best[i] = length
-                x[i] = a
-                y[i] = b
+        gradient(pixels[c], row, first, s[2 * TILE : 2 * TILE + stop], s[3 * TILE : 3 * TILE + stop])
+        close = 0
+        for i in range(TILE):
+            a, b = s[i + 2 * TILE], s[i + 3 * TILE]
+            v = f(math.sqrt(a * a + b * b))
+            s[i + 5 * TILE] = v
+            unlike = min(abs(a), abs(b)) != min(abs(s[i]), abs(s[i + TILE]))
+            close += ((abs(v - s[i + 4 * TILE]) <= NEAR * v) & unlike) | (v == math.inf)
+        if close > 0:
+            settle(s, f)
+        for i in range(TILE):
+            v, w = s[i + 5 * TILE], s[i + 4 * TILE]
+            a, b = s[i + 2 * TILE], s[i + 3 * TILE]
+            longer = (v > w) | (math.isnan(v) & (w == w))  # noqa: PLR0124  (False for NaN; vectorises)
+            s[i + 4 * TILE] = v if longer else w
+            s[i] = a if longer else s[i]
+            s[i + TILE] = b if longer else s[i + TILE]
+    for i in range(stop):
+        x[i] = s[i]
+        y[i] = s[i + TILE]
 
 
 @part
@@ -298,23 +329,53 @@ def vote(total, x, y, cot, orientations):
 
 
 @part
-def ordered_histograms(pixels, cell, orientations, cot, rows, candidate, total, squares, hist, sums):
+def vote_row(x, y, m, bins, cell_cols, cot, total):
+    """Add the folded gradients of one row, none of them doubtful, to total (cells, orientations)."""
+    bins[:] = 0
+    for k in range(total.shape[1] - 1):
+        edge = cot[k]
+        for i in range(x.shape[0]):
+            bins[i] += 1 if x[i] <= edge * y[i] else 0
+    # neighbouring votes go to different cells, so that no addition waits for the one before it
+    for i in range(cell_cols):
+        for c in range(total.shape[0]):
+            p = c * cell_cols + i
+            k = bins[p]
+            total[c, k] = np.float32(total[c, k] + m[p])
+
+
+@part
+def ordered_row(pixels, row, cell_cols, orientations, cot, rows, bins, candidate, total):
+    """Add the votes of one image row to total (cells, orientations), in scikit-image's order."""
+    x, y, m = rows[0], rows[1], rows[2]
+    for attempt in range(2):
+        if candidate is None:
+            gradient(pixels[0], row, 0, x, y)
+        else:
+            for t in range(0, x.shape[0], TILE):
+                strongest(pixels, row, t, x[t : t + TILE], y[t : t + TILE], candidate)
+        if attempt == 1:
+            for p in range(x.shape[0]):
+                vote(total[p // cell_cols], x[p], y[p], cot, orientations)
+            return
+        fold(x, y, m)
+        doubt = doubtful(x, y)
+        for i in range(x.shape[0]):
+            doubt += not (m[i] < math.inf)
+        if doubt == 0:
+            vote_row(x, y, m, bins, cell_cols, cot, total)
+            return
+
+
+@part
+def ordered_histograms(pixels, cell, orientations, cot, rows, bins, candidate, total, squares, hist, sums):
     """Fill hist (cell rows, cell cols * orientations) and sums by float32 sums in scikit-image's order."""
-    x, y = rows[0], rows[1]
     n_cells = hist.shape[1] // orientations
     area = np.float32(cell[0] * cell[1])
     for r in range(hist.shape[0]):
         total[:] = 0
         for row in range(r * cell[0], (r + 1) * cell[0]):
-            if candidate is None:
-                gradient(pixels[0], row, 0, x, y)
-            else:
-                strongest(pixels, row, 0, x, y, candidate)
-            # neighbouring votes go to different cells, so that no addition waits for the one before it
-            for i in range(cell[1]):
-                for c in range(n_cells):
-                    p = c * cell[1] + i
-                    vote(total[c], x[p], y[p], cot, orientations)
+            ordered_row(pixels, row, cell[1], orientations, cot, rows, bins, candidate, total)
         for c in range(n_cells):
             sums[r * n_cells + c] = 0
             for k in range(orientations):
@@ -474,13 +535,13 @@ def fast(
 
 
 @kernel
-def ordered(images, cell, block, orientations, cot, rows, candidate, total, histogram, norm, out, redo):
+def ordered(images, cell, block, orientations, cot, rows, bins, candidate, total, histogram, norm, out, redo):
     """Features of those images (n, c, h, w) of a chunk where `redo` is set, to out (n, features)."""
     hist, sums, strips, scales = histogram
     squares = norm >= L2
     for i in range(images.shape[0]):
         if redo[i]:
             ordered_histograms(
-                images[i], cell, orientations, cot, rows, candidate, total, squares, hist, sums
+                images[i], cell, orientations, cot, rows, bins, candidate, total, squares, hist, sums
             )
             emit(hist, sums, strips, scales, orientations, block, norm, out[i])

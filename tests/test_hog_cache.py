@@ -1,0 +1,74 @@
+"""Compiled kernels on disk: many processes at once, no writable folder, a full disk."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from numba.core import caching
+
+from pipeline.backends.cpu import jit
+
+PROGRAM = """
+import sys
+import numpy as np
+from pipeline.backends.cpu import hog
+from pipeline.backends.reference import hog as reference
+from pipeline.features import HogLayout
+images = np.random.default_rng(0).integers(0, 256, (3, 24, 32)).astype(sys.argv[1])
+settings = (images, HogLayout((24, 32)), "L2-Hys", False)
+assert np.abs(hog.hog(*settings, "float32") - reference.hog(*settings, "float64")).max() < 1e-6
+from pipeline.backends.cpu.hog_kernels import fast
+print(sum(fast.stats.cache_hits.values()), sum(fast.stats.cache_misses.values()))
+"""
+
+
+def start(folder, dtype):
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, dtype],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(folder)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_processes_that_start_at_once_share_one_cache_without_mixing_kernels(tmp_path):
+    first = [start(tmp_path, dtype) for dtype in ("uint8", "float32", "uint8")]
+    answers = [process.communicate(timeout=200)[0].split() for process in first]
+    assert [process.returncode for process in first] == [0, 0, 0]
+    assert sorted(answers) == [["0", "1"], ["0", "1"], ["1", "0"]]  # one of the two uint8 processes waited
+    for dtype in ("uint8", "float32"):
+        later = start(tmp_path, dtype)
+        assert later.communicate(timeout=200)[0].split() == ["1", "0"]
+        assert later.returncode == 0
+
+
+def add(a, b):
+    return a + b
+
+
+def test_without_any_writable_folder_kernels_still_work(monkeypatch):
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])  # as in a read-only installation
+    compiled = jit.kernel(add)
+    assert compiled.stats.cache_path is None
+    jit.prepare(compiled, 1, 2)
+    assert compiled(1, 2) == 3
+
+
+def test_a_disk_that_fills_up_does_not_stop_the_work(monkeypatch, tmp_path):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(caching.IndexDataCacheFile, "save", full)
+    compiled = jit.kernel(add)
+    jit.prepare(compiled, 1.0, 2.0)
+    assert compiled(1.0, 2.0) == 3.0
+
+
+def test_errors_of_a_kernel_are_not_swallowed():
+    compiled = jit.kernel(add)
+    with pytest.raises(Exception, match=r"add|No implementation"):
+        jit.prepare(compiled, np.zeros(3), "text")
