@@ -207,8 +207,8 @@ class Classifier:
     clip: Clip = Clip.gradient
     l2: float = 1.0
     subspace_size: int = 128
-    n_components: int = 256
-    gamma: list[float] = field(default_factory=lambda: [0.3, 1.0])
+    n_components: int = 512
+    gamma: list[float] = field(default_factory=lambda: [0.1, 0.1])
     trim: float = 0.0
     early_stopping: bool = False
     patience: int = 10

@@ -56,8 +56,8 @@ class HogModule(Protocol):
 class WlsModule(Protocol):
     """``wls.py``."""
 
-    def column_moments(self, X: Array) -> tuple[Array, Array]:
-        """Return mean and population variance (float64, (p,)) of each column of X (n, p)."""
+    def column_moments(self, X: Array, sample_weight: Array | None = None) -> tuple[Array, Array]:
+        """Return weighted mean and population variance (float64, (p,)) of each column of X (n, p)."""
 
     def gather(self, X: Array, columns: np.ndarray, center: Array) -> Array:
         """Return X[:, columns] - center[columns] as a contiguous array (n, q)."""

@@ -55,6 +55,7 @@ class Factor:
             return rhs
         if self.lower is not None:
             return lapack.dpotrs(self.lower, rhs, lower=1)[0]
+        assert self.basis is not None
         half = solve_triangular(self.triangle, self.basis.T @ rhs, lower=False)
         return self.basis @ solve_triangular(self.triangle, half, lower=False, trans=1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,8 @@ def _number(name: str, value: Any, kind: type, ok: bool, expected: str) -> None:
 def _above(value: Any, low: float, high: float = np.inf, inclusive: bool = True) -> bool:
     if not isinstance(value, numbers.Real):
         return False
-    return (low <= value if inclusive else low < value) and value <= high and np.isfinite(value)
+    number = float(value)
+    return (low <= number if inclusive else low < number) and number <= high and math.isfinite(number)
 
 
 def parameters(model: LogitBoostClassifier) -> None:
@@ -97,7 +99,7 @@ def validation_set(model: LogitBoostClassifier, validation: Any) -> tuple[np.nda
         raise ValueError(f"validation: y must be of shape ({X.shape[0]},), not {y.shape}")
     unknown = np.setdiff1d(y, model.classes_)
     if unknown.size:
-        raise ValueError(f"validation holds class {unknown[0]!r}, which the training rows do not")
+        raise ValueError(f"validation holds class {unknown.tolist()[0]!r}, which the training rows do not")
     return X, y, np.ones(len(y))
 
 

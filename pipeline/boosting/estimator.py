@@ -95,6 +95,10 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
     n_features_in_, feature_names_in_ : as in scikit-learn
     """
 
+    classes_: np.ndarray
+    center_: np.ndarray
+    _linear: LinearModel | None
+
     def __init__(
         self,
         learner: str = "subspace",
@@ -104,8 +108,8 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
         clip: str = "gradient",
         l2: float = 1.0,
         subspace_size: int = 128,
-        n_components: int = 256,
-        gamma: float | tuple[float, float] = (0.3, 1.0),
+        n_components: int = 512,
+        gamma: float | tuple[float, float] = 0.1,
         trim: float = 0.0,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
@@ -174,8 +178,10 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
             self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
             self._history = History()
         elif len(self._history.steps) > self.n_rounds:
-            raise ValueError(f"n_rounds={self.n_rounds} is below the {len(self._history.steps)} rounds fitted so far; "
-                             "warm_start can only add rounds")  # fmt: skip
+            raise ValueError(
+                f"n_rounds={self.n_rounds} is below the {len(self._history.steps)} rounds fitted so far; "
+                "warm_start can only add rounds"
+            )
         X = X.astype(self.dtype_, copy=False)
         held_out = None
         if validation is not None:
@@ -189,20 +195,23 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
         classes = np.unique(y)
         if classes.size < 2:
             raise ValueError(
-                f"y holds one class only ({classes[0]!r}); a classifier needs at least 2 classes, check the labels"
+                f"y holds one class only ({classes.tolist()[0]!r}); a classifier needs at least 2 classes, check the labels"
             )
         if self.warm_start and hasattr(self, "classes_") and not np.array_equal(self.classes_, classes):
-            raise ValueError("warm_start: y holds other classes than the model fitted so far; fit a new model")
+            raise ValueError(
+                "warm_start: y holds other classes than the model fitted so far; fit a new model"
+            )
         self.classes_ = classes
 
     def _cut_validation(self, X, y, weight):
+        size = max(round(self.validation_fraction * len(y)), self.classes_.size)
         try:
-            parts = train_test_split(
-                X, y, weight, test_size=self.validation_fraction, stratify=y, random_state=self.seed_
-            )
+            parts = train_test_split(X, y, weight, test_size=size, stratify=y, random_state=self.seed_)
         except ValueError as error:
-            raise ValueError(f"early_stopping cannot cut a stratified validation_fraction={self.validation_fraction} "
-                             f"from {len(y)} rows: {error}") from error  # fmt: skip
+            raise ValueError(
+                f"early_stopping cannot cut a stratified validation_fraction={self.validation_fraction} "
+                f"from {len(y)} rows ({error}); give fit a validation set or turn early_stopping off"
+            ) from error
         X, X_held, y, y_held, weight, weight_held = parts
         return np.ascontiguousarray(X), (X_held, y_held, weight_held), y, weight
 
@@ -306,7 +315,9 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
 
     def _linear_model(self, attribute: str) -> LinearModel:
         if getattr(self, "_linear", None) is None:
-            raise AttributeError(f"{attribute} exists only after fit with a linear learner, not {self.learner!r}")
+            raise AttributeError(
+                f"{attribute} exists only after fit with a linear learner, not {self.learner!r}"
+            )
         return self._linear
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

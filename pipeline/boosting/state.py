@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     from pipeline.backends.protocol import Backend
     from pipeline.boosting.estimator import LogitBoostClassifier
 
-SKIPPED = ("random_state", "backend", "verbose", "warm_start", "class_weight")  # not part of the fitted function
+SKIPPED = (
+    "random_state",
+    "backend",
+    "verbose",
+    "warm_start",
+    "class_weight",
+)  # not part of the fitted function
 
 
 def to_host(backend: Backend, step: Step) -> Step:

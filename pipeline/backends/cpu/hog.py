@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pipeline.features.layout import HogLayout
 
 PER_THREAD = 64  # images below which starting another thread costs more than it saves
-CHUNK_BYTES = 1 << 20  # images converted at a time stay in the second-level cache
+CHUNK_BYTES = 1 << 19  # images converted at a time stay in the second-level cache
 ORDERED_AREA = 100  # pixels per cell above which scikit-image's float32 rounding is followed step by step
 
 
@@ -74,11 +74,9 @@ def _cell_histograms(
 
     A fifth of the size of the features at the default layout.
     """
-    from pipeline.backends.cpu.hog_kernels import CELLS
-
     hog_rules.check(pixels, layout, "L2-Hys", transform_sqrt, dtype)
     out = np.empty((len(pixels), math.prod(layout.cells) * layout.orientations), dtype=dtype)
-    _run(pixels, layout, CELLS, transform_sqrt, out)
+    _run(pixels, layout, None, transform_sqrt, out)
     return out.reshape(len(pixels), *layout.cells, layout.orientations)
 
 
@@ -140,8 +138,10 @@ def _cotangents(orientations: int, padded: int, dtype: np.dtype) -> np.ndarray:
     return out
 
 
-def _run(pixels: np.ndarray, layout: HogLayout, norm: int, transform_sqrt: bool, out: np.ndarray) -> None:
-    """Share the images out among threads, and let each write its rows of `out`."""
+def _run(
+    pixels: np.ndarray, layout: HogLayout, norm: int | None, transform_sqrt: bool, out: np.ndarray
+) -> None:
+    """Share the images out among threads, and let each write its rows of `out`; norm None: cell histograms."""
     from numba import get_num_threads
 
     n = len(pixels)
@@ -161,77 +161,73 @@ class _Worker:
     """Scratch memory of one thread, and the kernels' arguments."""
 
     def __init__(
-        self, source: np.dtype, layout: HogLayout, norm: int, transform_sqrt: bool, out_dtype: np.dtype
+        self, source: np.dtype, layout: HogLayout, norm: int | None, transform_sqrt: bool, out: np.dtype
     ) -> None:
-        from pipeline.backends.cpu import hog_kernels
+        from pipeline.backends.cpu.hog_cells import GROUP, TOO_LARGE
+        from pipeline.backends.cpu.hog_gradients import ROWS, TILE
 
-        rows, cols = layout.cells
-        gray = layout.channels is None
-        # differences of 8-bit pixels and their squares are exact in float32; all else needs float64
-        small = (
-            source in (np.uint8, np.int8, np.bool_)
-            and gray
-            and not transform_sqrt
-            and out_dtype == np.float32
-        )
-        self.kernels = hog_kernels
+        self.layout, self.norm, self.sqrt = layout, norm, transform_sqrt
         self.prepared: set = set()
-        self.sqrt = transform_sqrt
+        rows, cols = layout.cells
+        height, width = layout.image_shape
+        gray = layout.channels is None
         area = math.prod(layout.pixels_per_cell)
-        self.follow = area > ORDERED_AREA or layout.pixels_per_cell[1] > hog_kernels.TILE
-        small = small and not self.follow
-        self.subtract = np.dtype(np.float32) if small else hog_rules.float_type(source)
-        self.sum = np.dtype(np.float32 if small else np.float64)
-        self.source = np.dtype(np.uint8) if small and source != np.int8 else self.subtract
-        self.limit = None if small else hog_kernels.TOO_LARGE / area
-        size = math.prod(layout.image_shape) * (layout.channels or 1) * self.source.itemsize
-        self.chunk = max(1, CHUNK_BYTES // size)
-        self.norm = norm
-        self.layout = layout
-        padded = -(-layout.orientations // hog_kernels.GROUP) * hog_kernels.GROUP
-        width = cols * layout.pixels_per_cell[1]
+        self.follow = area > ORDERED_AREA or layout.pixels_per_cell[1] > TILE
+        # differences of 8-bit pixels and their squares are exact in float32; all else needs float64
+        narrow = source in (np.uint8, np.int8, np.bool_) and out == np.float32
+        small = narrow and gray and not transform_sqrt and not self.follow
+        subtract = np.dtype(np.float32) if small else hog_rules.float_type(source)
+        total = np.dtype(np.float32 if small else np.float64)
+        self.source = np.dtype(np.uint8) if small and source != np.int8 else subtract
+        self.limit = None if small else TOO_LARGE / area
+        self.chunk = max(1, CHUNK_BYTES // (height * width * (layout.channels or 1) * self.source.itemsize))
+        bins = -(-layout.orientations // GROUP) * GROUP
+        used = cols * layout.pixels_per_cell[1]
+        self.cot = _cotangents(layout.orientations, bins, total)
+        self.candidate = None if gray else np.zeros(6 * TILE, total)
+        self.hist = np.zeros((self.chunk, rows, cols * layout.orientations), total)
+        self.sums = np.zeros((self.chunk, rows * cols), total)
+        self.for_fast = (np.zeros(3 * ROWS * TILE, total), self.candidate, np.zeros(bins * TILE, total))
+        self.padded = np.zeros(1 + height * width + TILE + 1, subtract)
+        sums32 = np.zeros((cols, layout.orientations), np.float32)
+        self.for_ordered = (np.zeros((3, used), total), np.zeros(used, np.int64), self.candidate, sums32)
         strips = (layout.blocks[1], rows * layout.cells_per_block[1] * layout.orientations)
-        self.cot = _cotangents(layout.orientations, padded, self.sum)
-        self.candidate = None if gray else np.zeros(6 * hog_kernels.TILE, self.sum)
-        self.histogram = (
-            np.zeros((rows, cols * layout.orientations), self.sum),
-            np.zeros(rows * cols, self.sum),
-            np.zeros(strips, self.sum),
-            np.zeros((2, rows * cols), self.sum),
-        )
-        # for `fast`
-        self.padded = np.zeros(1 + math.prod(layout.image_shape) + hog_kernels.TILE + 1, self.subtract)
-        self.work = np.zeros(3 * hog_kernels.ROWS * hog_kernels.TILE, self.sum)
-        self.acc = np.zeros(padded * hog_kernels.TILE, self.sum)
-        # for `ordered`
-        self.rows = np.zeros((3, width), self.sum)
-        self.bins = np.zeros(width, np.int64)
-        self.total = np.zeros((cols, layout.orientations), np.float32)
+        self.for_blocks = (np.zeros(strips, total), np.zeros((2, rows * cols), total))
 
     def __call__(self, pixels: np.ndarray, out: np.ndarray) -> None:
         """Write the features of `pixels` to `out`, chunk by chunk."""
         for first in range(0, len(pixels), self.chunk):
             part = slice(first, first + self.chunk)
-            images = self._convert(pixels[part])
-            redo = np.full(len(images), self.follow)
-            if not self.follow:
-                arguments = self._fast_arguments(images, out[part], redo)
-                self._call(self.kernels.fast, arguments)
-            if redo.any():
-                self._call(self.kernels.ordered, self._ordered_arguments(images, out[part], redo))
+            self._chunk(self._convert(pixels[part]), out[part])
 
     def compile(self, out: np.ndarray) -> None:
         """Compile before threads start, so that they do not wait for one another inside."""
-        from pipeline.backends.cpu.jit import prepare
-
         shape = (1, self.layout.channels or 1, *self.layout.image_shape)
-        images, redo = np.zeros(shape, self.source), np.zeros(1, bool)
-        if self.follow:
-            prepare(self.kernels.ordered, *self._ordered_arguments(images, out[:1], redo))
-        else:
-            prepare(self.kernels.fast, *self._fast_arguments(images, out[:1], redo))
+        self._chunk(np.zeros(shape, self.source), np.empty_like(out[:1]))
 
-    def _call(self, compiled, arguments) -> None:
+    def _chunk(self, images: np.ndarray, out: np.ndarray) -> None:
+        from pipeline.backends.cpu import hog_blocks, hog_cells
+
+        layout, n = self.layout, len(images)
+        squares = self.norm is not None and self.norm >= hog_blocks.L2
+        hist, sums = self.hist[:n], self.sums[:n]
+        redo = np.full(n, self.follow)
+        settings = (layout.pixels_per_cell, layout.orientations, self.cot)
+        if not self.follow:
+            flat = images.reshape(n, -1)
+            self._call(
+                hog_cells.fast,
+                (images, flat, self.padded, *settings, *self.for_fast, squares, self.limit, hist, sums, redo),
+            )
+        if redo.any():
+            self._call(hog_cells.ordered, (images, *settings, *self.for_ordered, squares, hist, sums, redo))
+        if self.norm is None:
+            out[:] = hist.reshape(n, -1)
+        else:
+            settings = (layout.orientations, layout.cells_per_block, self.norm)
+            self._call(hog_blocks.normalise, (hist, sums, *self.for_blocks, *settings, out))
+
+    def _call(self, compiled, arguments: tuple) -> None:
         from pipeline.backends.cpu.jit import prepare
 
         if compiled not in self.prepared:  # types are the same for each chunk, and looking at them takes time
@@ -250,26 +246,3 @@ class _Worker:
         else:
             images = np.ascontiguousarray(pixels[:, None], dtype=self.source)
         return np.sqrt(images) if self.sqrt else images
-
-    def _fast_arguments(self, images, out, redo) -> tuple:
-        layout = self.layout
-        cell, block = layout.pixels_per_cell, layout.cells_per_block
-        scratch = (self.work, self.candidate, self.acc, self.histogram)
-        settings = (cell, block, layout.orientations, self.cot)
-        return (
-            images,
-            images.reshape(len(images), -1),
-            self.padded,
-            *settings,
-            *scratch,
-            self.norm,
-            self.limit,
-            out,
-            redo,
-        )
-
-    def _ordered_arguments(self, images, out, redo) -> tuple:
-        layout = self.layout
-        cell, block = layout.pixels_per_cell, layout.cells_per_block
-        scratch = (self.rows, self.bins, self.candidate, self.total, self.histogram)
-        return (images, cell, block, layout.orientations, self.cot, *scratch, self.norm, out, redo)

@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -26,7 +27,7 @@ _PART: dict[str, Any] = {
 
 
 def part(function: Callable) -> Any:
-    """Return `function` compiled by Numba as a part of kernels in the same file.
+    """Return `function` compiled by Numba as a part of kernels in the same folder.
 
     No fast-math flag is set: ties between two orientation bins are decided by exact products, which a fused
     multiply-add would change.
@@ -42,14 +43,23 @@ def summing_part(function: Callable) -> Any:
 def kernel(function: Callable) -> Any:
     """Return `function` compiled by Numba, the GIL released, the machine code kept on disk if possible.
 
-    Numba notices changes of the function's own file only, so that all parts must be in that file.
+    Numba discards machine code when the function's own file changes. Its parts may be in other files, so here any
+    change in the folder discards it.
     """
     compiled = numba.njit(nogil=True, error_model="numpy")(function)
     try:
         compiled.enable_caching()
     except RuntimeError as error:  # neither the package's folder nor the user's cache folder is writable
         log.debug("%s is compiled anew in each process: %s", compiled.__name__, error)
+    else:
+        compiled._cache._cache_file._source_stamp = _stamp(Path(function.__code__.co_filename).parent)
     return compiled
+
+
+def _stamp(folder: Path) -> list[tuple[str, int, int]]:
+    """Return name, time and size of every source file in `folder`."""
+    files = sorted(folder.glob("*.py"))
+    return [(file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files]
 
 
 def prepare(compiled: Any, *arguments: Any) -> None:

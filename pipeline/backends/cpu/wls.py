@@ -6,8 +6,12 @@ each buffer's contribution to the Gram matrix (syrk) or to the sums (gemm).
 
 from __future__ import annotations
 
+import contextlib
+import functools
+
 import numpy as np
 from scipy.linalg import blas
+from threadpoolctl import ThreadpoolController
 
 from pipeline.backends import philox
 from pipeline.backends.cpu import wls_kernels as kernels
@@ -16,6 +20,7 @@ from pipeline.backends.solve import Factor, factorise, refine
 
 # Elements in the row buffer. Large enough that syrk runs at full speed (p = 3240: 1294 rows), small beside X.
 BUFFER = 1 << 22
+SMALL_SYSTEM = 512  # unknowns up to which a factorisation runs on one thread
 SUMS_BUFFER = 1 << 19  # componentwise: two buffers that stay in the second-level cache
 
 
@@ -66,6 +71,20 @@ def _gemm(dtype: np.dtype):
 
 def _syrk(dtype: np.dtype):
     return blas.ssyrk if dtype == np.float32 else blas.dsyrk
+
+
+@functools.cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def _few_threads(q: int) -> contextlib.AbstractContextManager:
+    """Return a context in which BLAS uses one thread if the system of q unknowns is small.
+
+    Threads gain nothing on a small Cholesky, and waiting for them on a machine that is busy with other work made
+    a round of q = 128 fifteen times as slow.
+    """
+    return _blas().limit(limits=1, user_api="blas") if q <= SMALL_SYSTEM else contextlib.nullcontext()
 
 
 def _products(X: np.ndarray, center: np.ndarray, V: np.ndarray) -> np.ndarray:
@@ -127,14 +146,19 @@ def fit(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarray, l2: flo
     J = W.shape[1]
     center = center.astype(X.dtype, copy=False)
     sw, sr = W.sum(axis=0, dtype=np.float64), R.sum(axis=0, dtype=np.float64)
-    sums = _products(X, center, np.ascontiguousarray(np.hstack([R, W])))
+    if q == 0:
+        none = np.zeros(J, dtype=np.intp)
+        return WlsFit(np.zeros((0, J)), sr / np.where(sw > 0.0, sw, 1.0), none, none)
+    sums = _products(X, center, np.hstack([R, W]))
     xr, xw = sums[:, :J], sums[:, J:]
     buffer = np.empty((max(1, min(n, BUFFER // max(q, 1))), q), dtype=X.dtype)
     coef, intercept = np.zeros((q, J)), np.zeros(J)
     rank, ladder = np.zeros(J, dtype=np.intp), np.zeros(J, dtype=np.intp)
     for j in range(J):
-        factor = factorise(_gram(X, center, W[:, j], buffer), xw[:, j], sw[j], l2)
-        coef[:, j], intercept[j] = factor.solve(xr[:, j], sr[j])
+        gram = _gram(X, center, W[:, j], buffer)
+        with _few_threads(q):
+            factor = factorise(gram, xw[:, j], sw[j], l2)
+            coef[:, j], intercept[j] = factor.solve(xr[:, j], sr[j])
         rank[j], ladder[j] = factor.rank, factor.ladder
         if X.dtype == np.float64:
             coef[:, j], intercept[j] = _refined(X, center, W[:, j], R[:, j], factor, coef[:, j], intercept[j])
@@ -198,7 +222,7 @@ def apply(X: np.ndarray, center: np.ndarray, coef: np.ndarray, intercept: np.nda
 def projection(p: int, n_components: int, gamma: float, seed: int, index: int, dtype: np.dtype):
     """Return R (p, n_components) ~ N(0, 2 gamma) and b (n_components,) ~ U(0, 2 pi) of draw `index`."""
     R = np.empty((p, n_components), dtype=dtype)
-    kernels.scaled_normal(R.reshape(-1), np.sqrt(2.0 * gamma), *philox.split_seed(seed), index)
+    kernels.scaled_normal(R.reshape(-1), float(np.sqrt(2.0 * gamma)), philox.split_seed(seed), index)
     return R, (2.0 * np.pi * philox.uniform(n_components, seed, index)).astype(dtype)
 
 

@@ -1,11 +1,23 @@
-"""Numba kernels that feed BLAS: centring, scaling and gathering rows into small reused buffers."""
+"""Kernels that feed BLAS: rows are gathered, centred and scaled into small reused buffers, on several threads.
+
+Each is a serial Numba function that releases the GIL; rows are shared out among threads in static chunks. Small
+buffers are filled by the calling thread: waking another would cost more than it saves.
+"""
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit, prange
+import functools
+import itertools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
+import numba
+import numpy as np
+
+from pipeline.backends.cpu.jit import kernel, prepare
 from pipeline.backends.philox import MULTIPLIER, NORMAL_STREAM, ROUNDS, WEYL
+
+SERIAL = 1 << 17  # numbers in a buffer up to which one thread fills it
 
 _M0, _M1 = np.uint64(MULTIPLIER[0]), np.uint64(MULTIPLIER[1])
 _W0, _W1 = np.uint64(WEYL[0]), np.uint64(WEYL[1])
@@ -13,67 +25,99 @@ _LOW, _WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
 _STREAM = np.uint64(NORMAL_STREAM)
 
 
-@njit(parallel=True, cache=True)
-def gather(X, columns, center, out):
-    """Write X[:, columns] - center[columns] to out (n, q); one pass, no index arrays, no second copy."""
-    for i in prange(X.shape[0]):
+@functools.cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="rows")
+
+
+def share_rows(work: Callable[[int, int], None], rows: int, size: int) -> None:
+    """Call work(begin, end) for chunks that cover `rows` rows; on several threads if `size` numbers are many."""
+    threads = min(numba.get_num_threads(), rows)
+    if threads <= 1 or size <= SERIAL:
+        work(0, rows)
+        return
+    bounds = [rows * i // threads for i in range(threads + 1)]
+    pool = _pool(threads - 1)
+    others = [pool.submit(work, a, b) for a, b in itertools.pairwise(bounds[1:])]
+    work(bounds[0], bounds[1])
+    for other in others:
+        other.result()
+
+
+def gather(X: np.ndarray, columns: np.ndarray, center: np.ndarray, out: np.ndarray) -> None:
+    """Write X[:, columns] - center[columns] to out (n, q); one pass, no second copy."""
+    prepare(_gather, X, columns, center, out)
+    share_rows(lambda a, b: _gather(X[a:b], columns, center, out[a:b]), len(X), out.size)
+
+
+def center_rows(X: np.ndarray, center: np.ndarray, out: np.ndarray) -> None:
+    """Write X - center to out, both (rows, p)."""
+    share_rows(lambda a, b: np.subtract(X[a:b], center, out=out[a:b]), len(X), out.size)
+
+
+def center_and_square(X: np.ndarray, center: np.ndarray, out: np.ndarray, squared: np.ndarray) -> None:
+    """Write X - center to out and its square to squared, all (rows, p)."""
+    prepare(_center_and_square, X, center, out, squared)
+    share_rows(lambda a, b: _center_and_square(X[a:b], center, out[a:b], squared[a:b]), len(X), out.size)
+
+
+def scale_rows(
+    X: np.ndarray, center: np.ndarray, rows: np.ndarray, root: np.ndarray, out: np.ndarray
+) -> None:
+    """Write root[i] * (X[rows[i]] - center) to out (len(rows), q): the weighted design of one class."""
+    prepare(_scale_rows, X, center, rows, root, out)
+    share_rows(lambda a, b: _scale_rows(X, center, rows[a:b], root[a:b], out[a:b]), len(rows), out.size)
+
+
+def scaled_normal(out: np.ndarray, scale: float, key: tuple[int, int], index: int) -> None:
+    """Fill the flat array `out` with scale * N(0, 1): the numbers of :func:`pipeline.backends.philox.normal`."""
+    k0, k1 = np.uint64(key[0]), np.uint64(key[1])
+    blocks = -(-out.size // 4)
+    prepare(_scaled_normal, out, scale, k0, k1, index, 0, blocks)
+    share_rows(lambda a, b: _scaled_normal(out, scale, k0, k1, index, a, b), blocks, 16 * out.size)
+
+
+@kernel
+def _gather(X, columns, center, out):
+    for i in range(X.shape[0]):
         for k in range(columns.size):
             out[i, k] = X[i, columns[k]] - center[columns[k]]
 
 
-@njit(parallel=True, cache=True)
-def center_rows(X, center, out):
-    """Write X - center to out, both (rows, p)."""
-    for i in prange(X.shape[0]):
-        for k in range(X.shape[1]):
-            out[i, k] = X[i, k] - center[k]
-
-
-@njit(parallel=True, cache=True)
-def center_and_square(X, center, out, squared):
-    """Write X - center to out and its square to squared, all (rows, p)."""
-    for i in prange(X.shape[0]):
+@kernel
+def _center_and_square(X, center, out, squared):
+    for i in range(X.shape[0]):
         for k in range(X.shape[1]):
             d = X[i, k] - center[k]
             out[i, k] = d
             squared[i, k] = d * d
 
 
-@njit(parallel=True, cache=True)
-def scale_rows(X, center, rows, root, out):
-    """Write root[i] * (X[rows[i]] - center) to out (len(rows), q): the weighted design of one class."""
-    for i in prange(rows.size):
+@kernel
+def _scale_rows(X, center, rows, root, out):
+    for i in range(rows.size):
         r = rows[i]
         s = root[i]
         for k in range(X.shape[1]):
             out[i, k] = s * (X[r, k] - center[k])
 
 
-@njit(cache=True)
-def _box_muller(a, b):
-    radius = np.sqrt(-2.0 * np.log((np.float64(a) + 0.5) * 2.0**-32))
-    angle = 2.0 * np.pi * ((np.float64(b) + 0.5) * 2.0**-32)
-    return radius * np.cos(angle), radius * np.sin(angle)
-
-
-@njit(parallel=True, cache=True)
-def scaled_normal(out, scale, key0, key1, index):
-    """Fill the flat array `out` with scale * N(0, 1): the numbers of :func:`pipeline.backends.philox.normal`."""
+@kernel
+def _scaled_normal(out, scale, key0, key1, index, begin, end):
     n = out.size
-    for block in prange((n + 3) // 4):
+    z = np.empty(4)
+    for block in range(begin, end):
         c0, c1, c2, c3 = np.uint64(block) & _LOW, np.uint64(block) >> _WORD, np.uint64(index), _STREAM
-        k0, k1 = np.uint64(key0), np.uint64(key1)
+        k0, k1 = key0, key1
         for _ in range(ROUNDS):
             p0, p1 = _M0 * c0, _M1 * c2
             c0, c1, c2, c3 = (p1 >> _WORD) ^ c1 ^ k0, p1 & _LOW, (p0 >> _WORD) ^ c3 ^ k1, p0 & _LOW
             k0, k1 = (k0 + _W0) & _LOW, (k1 + _W1) & _LOW
-        z0, z1 = _box_muller(c0, c1)
-        z2, z3 = _box_muller(c2, c3)
-        i = 4 * block
-        out[i] = scale * z0
-        if i + 1 < n:
-            out[i + 1] = scale * z1
-        if i + 2 < n:
-            out[i + 2] = scale * z2
-        if i + 3 < n:
-            out[i + 3] = scale * z3
+        radius = np.sqrt(-2.0 * np.log((np.float64(c0) + 0.5) * 2.0**-32))
+        angle = 2.0 * np.pi * ((np.float64(c1) + 0.5) * 2.0**-32)
+        z[0], z[1] = radius * np.cos(angle), radius * np.sin(angle)
+        radius = np.sqrt(-2.0 * np.log((np.float64(c2) + 0.5) * 2.0**-32))
+        angle = 2.0 * np.pi * ((np.float64(c3) + 0.5) * 2.0**-32)
+        z[2], z[3] = radius * np.cos(angle), radius * np.sin(angle)
+        for i in range(min(4, n - 4 * block)):
+            out[4 * block + i] = scale * z[i]

@@ -1,0 +1,144 @@
+"""Parts of the HoG kernels: the gradients of one row of pixels.
+
+A pixel's gradient (g_row, g_col) is folded to the upper half plane as (y, x) with y >= 0. Names: T is the type of
+the sums (float32 for 8-bit images, else float64), F the type in which scikit-image subtracts pixels.
+"""
+
+from __future__ import annotations
+
+import math
+
+from pipeline.backends.cpu.jit import part
+
+ROWS = 4  # image rows that are accumulated together: each accumulator is loaded and stored once for the four
+# Image columns worked on together: 12 cells of 8. A constant, so that loops have no remainder and need no
+# check whether rows of one work array overlap: 1.6 times as fast as rows of the image's own width.
+TILE = 96
+# Distance to an axis or diagonal, over the magnitude, below which scikit-image's rounding decides the bin.
+NEAR = 4.5e-16
+
+
+@part
+def gradient(channel, row, first, x, y):
+    """Write the centred differences of one row of `channel` (h, w), from column `first`, to x and y."""
+    height, width = channel.shape
+    stop = x.shape[0]
+    mid = channel[row]
+    if row == 0 or row == height - 1:
+        y[:] = 0
+    else:
+        up = channel[row - 1, first : first + stop]
+        down = channel[row + 1, first : first + stop]
+        for i in range(stop):
+            y[i] = down[i] - up[i]
+    x[0] = 0
+    x[stop - 1] = 0
+    start = 1 if first == 0 else 0
+    inner = min(first + stop, width - 1) - (first + start)
+    left = mid[first + start - 1 :]
+    right = mid[first + start + 1 :]
+    target = x[start:]
+    for i in range(inner):
+        target[i] = right[i] - left[i]
+
+
+@part
+def settle(s, f):
+    """Take lengths by the C library's hypot, in type `f`, where two channels are within rounding.
+
+    `s` is the work space of `strongest`. Nothing is to do where the two gradients are the same pair, in any
+    order and with any signs.
+    """
+    for i in range(TILE):
+        x, y, a, b = abs(s[i]), abs(s[i + TILE]), abs(s[i + 2 * TILE]), abs(s[i + 3 * TILE])
+        best, length = s[i + 4 * TILE], s[i + 5 * TILE]
+        if length == math.inf or (abs(length - best) <= NEAR * length and min(a, b) != min(x, y)):
+            s[i + 4 * TILE] = f(math.hypot(x, y))
+            s[i + 5 * TILE] = f(math.hypot(a, b))
+
+
+@part
+def strongest(pixels, row, first, x, y, s):
+    """As `gradient`, of the channel of `pixels` (c, h, w) with the longest gradient, the first on ties.
+
+    At most TILE columns. Lengths are compared in F. In float64 two lengths within rounding of each other
+    are compared by the C library's hypot, whose rounding scikit-image's choice depends on; in float32 its
+    hypot is the float64 length, rounded. `s` (6 * TILE,) is work space: the winner's x and y, the
+    candidate's x and y, the winner's length, the candidate's length.
+    """
+    stop = x.shape[0]
+    f = pixels.dtype.type
+    gradient(pixels[0], row, first, s[:stop], s[TILE : TILE + stop])
+    for i in range(TILE):
+        s[i + 4 * TILE] = f(math.sqrt(s[i] * s[i] + s[i + TILE] * s[i + TILE]))
+    for c in range(1, pixels.shape[0]):
+        gradient(pixels[c], row, first, s[2 * TILE : 2 * TILE + stop], s[3 * TILE : 3 * TILE + stop])
+        close = 0
+        for i in range(TILE):
+            a, b = s[i + 2 * TILE], s[i + 3 * TILE]
+            v = f(math.sqrt(a * a + b * b))
+            s[i + 5 * TILE] = v
+            unlike = min(abs(a), abs(b)) != min(abs(s[i]), abs(s[i + TILE]))
+            close += ((abs(v - s[i + 4 * TILE]) <= NEAR * v) & unlike) | (v == math.inf)
+        if close > 0:
+            settle(s, f)
+        for i in range(TILE):
+            v, w = s[i + 5 * TILE], s[i + 4 * TILE]
+            a, b = s[i + 2 * TILE], s[i + 3 * TILE]
+            longer = (v > w) | (math.isnan(v) & (w == w))  # noqa: PLR0124  (False for NaN; vectorises)
+            s[i + 4 * TILE] = v if longer else w
+            s[i] = a if longer else s[i]
+            s[i + TILE] = b if longer else s[i + TILE]
+    for i in range(stop):
+        x[i] = s[i]
+        y[i] = s[i + TILE]
+
+
+@part
+def fold(x, y, m):
+    """Write magnitudes of gradients (x, y) to m; turn those that point up or straight left around."""
+    t = m.dtype.type
+    for i in range(m.shape[0]):
+        a = x[i]
+        b = y[i]
+        m[i] = math.sqrt(a * a + b * b)
+        sign = t(-1) if (b < t(0)) | ((b == t(0)) & (a < t(0))) else t(1)
+        x[i] = a * sign
+        y[i] = b * sign
+
+
+@part
+def folded_gradient(up, mid, down, work):
+    """`gradient` and `fold` in one sweep over TILE columns, for grayscale.
+
+    up, mid and down begin one column to the left of the tile. x, y, m go to the same row of the three parts
+    of `work`.
+    """
+    t = work.dtype.type
+    for i in range(TILE):
+        a = t(mid[i + 2] - mid[i])
+        b = t(down[i + 1] - up[i + 1])
+        work[i + 2 * ROWS * TILE] = math.sqrt(a * a + b * b)
+        sign = t(-1) if (b < t(0)) | ((b == t(0)) & (a < t(0))) else t(1)
+        work[i] = a * sign
+        work[i + ROWS * TILE] = b * sign
+
+
+@part
+def vertical(work, i):
+    """Drop the column component of the folded gradient at column i: the image's first or last."""
+    work[i] = 0
+    work[i + 2 * ROWS * TILE] = work[i + ROWS * TILE]
+
+
+@part
+def doubtful(x, y):
+    """Count folded gradients that are within rounding of an axis or a diagonal but not on it."""
+    count = 0
+    for i in range(x.shape[0]):
+        a = abs(x[i])
+        low = min(a, y[i])
+        high = max(a, y[i])
+        tight = NEAR * high
+        count += ((low > 0) & (low < tight)) | ((high > low) & (high - low < tight))
+    return count
