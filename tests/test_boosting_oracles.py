@@ -158,7 +158,7 @@ def test_componentwise_run_long_equals_full():
         {"learner": "ridge", "n_rounds": 20},
         {"learner": "componentwise", "n_rounds": 40},
         {"learner": "random_features", "n_rounds": 20, "n_components": 32},
-        {"dtype": "float64", "n_rounds": 20, "trim": 0.05},
+        {"dtype": "float64", "n_rounds": 20},
     ],
     ids=str,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from pipeline.features import HogLayout
 images = np.random.default_rng(0).integers(0, 256, (3, 24, 32)).astype(sys.argv[1])
 settings = (images, HogLayout((24, 32)), "L2-Hys", False)
 assert np.abs(hog.hog(*settings, "float32") - reference.hog(*settings, "float64")).max() < 1e-6
-from pipeline.backends.cpu.hog_kernels import fast
+from pipeline.backends.cpu.hog_cells import fast
 print(sum(fast.stats.cache_hits.values()), sum(fast.stats.cache_misses.values()))
 """
 
@@ -66,6 +67,16 @@ def test_a_disk_that_fills_up_does_not_stop_the_work(monkeypatch, tmp_path):
     compiled = jit.kernel(add)
     jit.prepare(compiled, 1.0, 2.0)
     assert compiled(1.0, 2.0) == 3.0
+
+
+def test_a_change_in_any_file_of_the_folder_discards_machine_code(tmp_path):
+    (tmp_path / "kernels.py").write_text("")
+    before = jit._stamp(tmp_path)
+    assert jit._stamp(tmp_path) == before
+    (tmp_path / "parts.py").write_text("")
+    assert jit._stamp(tmp_path) != before
+    compiled = jit.kernel(add)
+    assert compiled._cache._cache_file._source_stamp == jit._stamp(Path(__file__).parent)
 
 
 def test_errors_of_a_kernel_are_not_swallowed():

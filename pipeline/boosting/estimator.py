@@ -195,7 +195,7 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
         classes = np.unique(y)
         if classes.size < 2:
             raise ValueError(
-                f"y holds one class only ({classes.tolist()[0]!r}); a classifier needs at least 2 classes, check the labels"
+                f"y holds one class only ({classes.tolist()[0]!r}); at least 2 are needed: check the labels"
             )
         if self.warm_start and hasattr(self, "classes_") and not np.array_equal(self.classes_, classes):
             raise ValueError(
@@ -314,11 +314,12 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
         return self._linear_model("intercept_").public(self.center_)[1]
 
     def _linear_model(self, attribute: str) -> LinearModel:
-        if getattr(self, "_linear", None) is None:
+        linear: LinearModel | None = getattr(self, "_linear", None)
+        if linear is None:
             raise AttributeError(
                 f"{attribute} exists only after fit with a linear learner, not {self.learner!r}"
             )
-        return self._linear
+        return linear
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return the fitted model as arrays and a JSON-able header, for a file without pickle."""

@@ -190,7 +190,7 @@ class Componentwise:
         coef[slot, classes] = np.asarray(host(picked))
         step = Step(design.backend.put(coef), offset, index, columns=columns)
         values = evaluate(design.backend, step, design.X, design.center, design.seed)
-        flags = np.zeros(chosen.size, dtype=np.intp)
+        flags = xp.zeros(chosen.size, dtype=xp.int64)
         return Fitted(step, values, flags + 1, flags)
 
 

@@ -224,8 +224,8 @@ class _Worker:
         if self.norm is None:
             out[:] = hist.reshape(n, -1)
         else:
-            settings = (layout.orientations, layout.cells_per_block, self.norm)
-            self._call(hog_blocks.normalise, (hist, sums, *self.for_blocks, *settings, out))
+            block = (layout.orientations, layout.cells_per_block, self.norm)
+            self._call(hog_blocks.normalise, (hist, sums, *self.for_blocks, *block, out))
 
     def _call(self, compiled, arguments: tuple) -> None:
         from pipeline.backends.cpu.jit import prepare
