@@ -13,6 +13,7 @@ from pipeline.backends import philox, solve
 from pipeline.boosting.loss import trim, working_response
 
 BACKENDS = ("cpu", "reference")
+EPS32, EPS64 = float(np.finfo(np.float32).eps), float(np.finfo(np.float64).eps)
 
 
 def random_problem(n, q, J, seed, dtype=np.float64):
@@ -92,8 +93,12 @@ def test_ladder_raises_the_penalty_until_cholesky_works():
     X = rng.normal(size=(50, 4))
     X = np.column_stack([X, X[:, 0] + 1e-5 * rng.normal(size=50)])
     gram, xw, sw = gram_of(X)
-    single = gram.astype(np.float32)  # its rounding is as large as the penalties tried first
-    rungs = [solve.factorise(single, xw, sw, l2).ladder for l2 in (1.0, 1e-5, 1e-7, 0.0)]
+    single = gram.astype(np.float32).astype(
+        np.float64
+    )  # its rounding is as large as the penalties tried first
+    rungs = [
+        solve.factorise(single.copy(order="F"), xw, sw, l2, EPS32).ladder for l2 in (1.0, 1e-5, 1e-7, 0.0)
+    ]
     assert rungs[0] == 0
     assert 1 <= rungs[1] <= 3
     assert rungs[1] < rungs[2] <= 4
@@ -104,7 +109,7 @@ def test_minimum_norm_solution_and_rank():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 6)) @ rng.normal(size=(6, 9))
     r = rng.normal(size=40)
-    factor = solve.factorise(*gram_of(X), 0.0)
+    factor = solve.factorise(*gram_of(X), 0.0, EPS64)
     assert (factor.rank, factor.ladder) == (6, 4)
     beta, b = factor.solve(X.T @ r, r.sum())
     beta, b = solve.refine(factor, X.T @ (r - X @ beta - b), (r - X @ beta - b).sum(), beta, b)
@@ -116,7 +121,7 @@ def test_gram_that_is_not_finite_is_an_error():
     gram = np.full((3, 3), np.nan, order="F")
     gram[np.diag_indices(3)] = 1.0
     with pytest.raises(np.linalg.LinAlgError, match="not finite"):
-        solve.factorise(gram, np.zeros(3), 1.0, 0.0)
+        solve.factorise(gram, np.zeros(3), 1.0, 0.0, EPS64)
 
 
 # ---- working responses ----

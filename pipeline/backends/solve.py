@@ -60,15 +60,16 @@ class Factor:
         return self.basis @ solve_triangular(self.triangle, half, lower=False, trans=1)
 
 
-def factorise(gram: np.ndarray, xw: np.ndarray, sw: float, l2: float) -> Factor:
+def factorise(gram: np.ndarray, xw: np.ndarray, sw: float, l2: float, eps: float) -> Factor:
     """Factorise the normal equations of one weighted least squares with an intercept.
 
     Parameters
     ----------
-    gram : (q, q), lower triangle of X' W X; its dtype says how exact it is
+    gram : float64 (q, q), lower triangle of X' W X; may be overwritten
     xw : float64 (q,), X' w
     sw : sum of the weights
     l2 : penalty on the coefficients
+    eps : relative rounding error of the products in `gram`
 
     Notes
     -----
@@ -78,8 +79,7 @@ def factorise(gram: np.ndarray, xw: np.ndarray, sw: float, l2: float) -> Factor:
     rounding noise, l2 is raised tenfold up to three times; then, and at once for l2 = 0, the minimum-norm
     solution comes from a pivoted Cholesky factorisation, which also finds the rank.
     """
-    eps = float(np.finfo(gram.dtype).eps)
-    G = gram.astype(np.float64, order="F")
+    G = np.asfortranarray(gram)
     raw = G.diagonal().copy()
     if sw > 0.0:
         G = blas.dsyr(-1.0 / sw, xw, a=G, lower=1, overwrite_a=1)

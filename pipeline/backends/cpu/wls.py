@@ -6,7 +6,6 @@ each buffer's contribution to the Gram matrix (syrk) or to the sums (gemm).
 
 from __future__ import annotations
 
-import contextlib
 import functools
 
 import numpy as np
@@ -20,7 +19,7 @@ from pipeline.backends.solve import Factor, factorise, refine
 
 # Elements in the row buffer. Large enough that syrk runs at full speed (p = 3240: 1294 rows), small beside X.
 BUFFER = 1 << 22
-SMALL_SYSTEM = 512  # unknowns up to which a factorisation runs on one thread
+SMALL_SYSTEM = 768  # unknowns up to which classes are solved side by side, each on one thread
 SUMS_BUFFER = 1 << 19  # componentwise: two buffers that stay in the second-level cache
 
 
@@ -69,22 +68,9 @@ def _gemm(dtype: np.dtype):
     return blas.sgemm if dtype == np.float32 else blas.dgemm
 
 
-def _syrk(dtype: np.dtype):
-    return blas.ssyrk if dtype == np.float32 else blas.dsyrk
-
-
 @functools.cache
 def _blas() -> ThreadpoolController:
     return ThreadpoolController()
-
-
-def _few_threads(q: int) -> contextlib.AbstractContextManager:
-    """Return a context in which BLAS uses one thread if the system of q unknowns is small.
-
-    Threads gain nothing on a small Cholesky, and waiting for them on a machine that is busy with other work made
-    a round of q = 128 fifteen times as slow.
-    """
-    return _blas().limit(limits=1, user_api="blas") if q <= SMALL_SYSTEM else contextlib.nullcontext()
 
 
 def _products(X: np.ndarray, center: np.ndarray, V: np.ndarray) -> np.ndarray:
@@ -102,22 +88,25 @@ def _products(X: np.ndarray, center: np.ndarray, V: np.ndarray) -> np.ndarray:
     return total
 
 
-def _gram(X: np.ndarray, center: np.ndarray, w: np.ndarray, buffer: np.ndarray) -> np.ndarray:
-    """Return the lower triangle of (X - center)' diag(w) (X - center), Fortran order, dtype of X.
+def _gram(X: np.ndarray, center: np.ndarray, w: np.ndarray, rows_at_once: int) -> np.ndarray:
+    """Return (X - center)' diag(w) (X - center), float64, Fortran order.
 
-    Rows of weight zero (trimmed, or of zero sample weight) are left out: the cost falls with them.
+    Products are in the dtype of X, added up in float64 over blocks of `rows_at_once` rows. Rows of weight zero
+    (trimmed, or of zero sample weight) are left out: the cost falls with them.
     """
     q = X.shape[1]
     rows = np.flatnonzero(w)
     root = np.sqrt(w[rows])
-    syrk = _syrk(X.dtype)
-    gram = np.zeros((q, q), dtype=X.dtype, order="F")
-    for a in range(0, rows.size, buffer.shape[0]):
-        part = rows[a : a + buffer.shape[0]]
-        scaled = buffer[: part.size]
-        kernels.scale_rows(X, center, part, root[a : a + part.size], scaled)
-        gram = syrk(1.0, scaled.T, beta=1.0, c=gram, lower=True, overwrite_c=True)
-    return gram
+    scaled = np.empty((max(1, min(rows.size, rows_at_once)), q), dtype=X.dtype)
+    product = np.empty((q, q), dtype=X.dtype)
+    gram = np.zeros((q, q))
+    for a in range(0, rows.size, rows_at_once):
+        part = rows[a : a + rows_at_once]
+        block = scaled[: part.size]
+        kernels.scale_rows(X, center, part, root[a : a + part.size], block)
+        np.matmul(block.T, block, out=product)  # NumPy sees A'A and calls syrk, with the GIL released
+        gram += product
+    return gram.T  # symmetric: the transpose is the same matrix in Fortran order
 
 
 def fit(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarray, l2: float) -> WlsFit:
@@ -141,6 +130,9 @@ def fit(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarray, l2: flo
     The intercept is eliminated through the weighted means. The Gram matrix has the precision of X, its
     factorisation is in float64. In float64 one step of refinement with residuals taken from X (the corrected
     seminormal equations; Bjorck, Linear Algebra Appl. 88/89, 1987) brings the accuracy of a QR factorisation.
+
+    A small system does not keep two BLAS threads busy, so small ones are solved side by side, a class each;
+    the blocks of rows then stay in the second-level cache between scaling and syrk.
     """
     n, q = X.shape
     J = W.shape[1]
@@ -150,18 +142,26 @@ def fit(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarray, l2: flo
         none = np.zeros(J, dtype=np.intp)
         return WlsFit(np.zeros((0, J)), sr / np.where(sw > 0.0, sw, 1.0), none, none)
     sums = _products(X, center, np.hstack([R, W]))
-    xr, xw = sums[:, :J], sums[:, J:]
-    buffer = np.empty((max(1, min(n, BUFFER // max(q, 1))), q), dtype=X.dtype)
     coef, intercept = np.zeros((q, J)), np.zeros(J)
     rank, ladder = np.zeros(J, dtype=np.intp), np.zeros(J, dtype=np.intp)
-    for j in range(J):
-        gram = _gram(X, center, W[:, j], buffer)
-        with _few_threads(q):
-            factor = factorise(gram, xw[:, j], sw[j], l2)
-            coef[:, j], intercept[j] = factor.solve(xr[:, j], sr[j])
+    small = q <= SMALL_SYSTEM
+    rows_at_once = max(1, (kernels.SERIAL if small else BUFFER) // q)
+    eps = float(np.finfo(X.dtype).eps)
+
+    def solve_class(j: int) -> None:
+        gram = _gram(X, center, W[:, j], rows_at_once)
+        factor = factorise(gram, sums[:, J + j], sw[j], l2, eps)
+        coef[:, j], intercept[j] = factor.solve(sums[:, j], sr[j])
         rank[j], ladder[j] = factor.rank, factor.ladder
         if X.dtype == np.float64:
             coef[:, j], intercept[j] = _refined(X, center, W[:, j], R[:, j], factor, coef[:, j], intercept[j])
+
+    if small:
+        with _blas().limit(limits=1, user_api="blas"):
+            kernels.share(solve_class, J, parallel=n * q > kernels.SERIAL)
+    else:
+        for j in range(J):
+            solve_class(j)
     return WlsFit(coef, intercept, rank, ladder)
 
 

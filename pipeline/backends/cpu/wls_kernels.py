@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -26,14 +27,25 @@ _STREAM = np.uint64(NORMAL_STREAM)
 
 
 @functools.cache
+def ready(dtype: np.dtype, writeable: bool) -> None:
+    """Load or compile the kernels that read a matrix of `dtype`; `writeable` is part of its type to Numba."""
+    X, vector, index = np.zeros((1, 1), dtype), np.zeros(1, dtype), np.zeros(1, np.intp)
+    source = X.copy()
+    source.flags.writeable = writeable
+    prepare(_gather, source, index, vector, X)
+    prepare(_center_and_square, source, vector, X, X)
+    prepare(_scale_rows, source, vector, index, vector, X)
+
+
+@functools.cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="rows")
 
 
 def share_rows(work: Callable[[int, int], None], rows: int, size: int) -> None:
     """Call work(begin, end) for chunks that cover `rows` rows; on several threads if `size` numbers are many."""
-    threads = min(numba.get_num_threads(), rows)
-    if threads <= 1 or size <= SERIAL:
+    threads = 1 if size <= SERIAL else min(numba.get_num_threads(), rows)
+    if threads <= 1:
         work(0, rows)
         return
     bounds = [rows * i // threads for i in range(threads + 1)]
@@ -44,9 +56,36 @@ def share_rows(work: Callable[[int, int], None], rows: int, size: int) -> None:
         other.result()
 
 
+def share(work: Callable[[int], None], count: int, parallel: bool) -> None:
+    """Call work(0) to work(count - 1), on several threads if `parallel`; `work` must not share rows itself.
+
+    Tasks are handed out one by one; the calling thread works too.
+    """
+    threads = min(numba.get_num_threads(), count)
+    if not parallel or threads <= 1:
+        for i in range(count):
+            work(i)
+        return
+    tasks = iter(range(count))
+    lock = threading.Lock()
+
+    def run() -> None:
+        while True:
+            with lock:
+                i = next(tasks, None)
+            if i is None:
+                return
+            work(i)
+
+    others = [_pool(threads - 1).submit(run) for _ in range(threads - 1)]
+    run()
+    for other in others:
+        other.result()
+
+
 def gather(X: np.ndarray, columns: np.ndarray, center: np.ndarray, out: np.ndarray) -> None:
     """Write X[:, columns] - center[columns] to out (n, q); one pass, no second copy."""
-    prepare(_gather, X, columns, center, out)
+    ready(X.dtype, X.flags.writeable)
     share_rows(lambda a, b: _gather(X[a:b], columns, center, out[a:b]), len(X), out.size)
 
 
@@ -57,7 +96,7 @@ def center_rows(X: np.ndarray, center: np.ndarray, out: np.ndarray) -> None:
 
 def center_and_square(X: np.ndarray, center: np.ndarray, out: np.ndarray, squared: np.ndarray) -> None:
     """Write X - center to out and its square to squared, all (rows, p)."""
-    prepare(_center_and_square, X, center, out, squared)
+    ready(X.dtype, X.flags.writeable)
     share_rows(lambda a, b: _center_and_square(X[a:b], center, out[a:b], squared[a:b]), len(X), out.size)
 
 
@@ -65,7 +104,7 @@ def scale_rows(
     X: np.ndarray, center: np.ndarray, rows: np.ndarray, root: np.ndarray, out: np.ndarray
 ) -> None:
     """Write root[i] * (X[rows[i]] - center) to out (len(rows), q): the weighted design of one class."""
-    prepare(_scale_rows, X, center, rows, root, out)
+    ready(X.dtype, X.flags.writeable)
     share_rows(lambda a, b: _scale_rows(X, center, rows[a:b], root[a:b], out[a:b]), len(rows), out.size)
 
 
