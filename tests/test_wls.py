@@ -70,6 +70,51 @@ def test_large_buffers_on_threads(threads):
     assert np.array_equal(gathered, X[:, columns] - center[columns])
 
 
+def test_sharing_within_a_share_does_not_wait_for_itself():
+    """A class solved on a thread shares rows in its turn: float64 refinement of a large problem once hung."""
+    X, W, R = random_problem(20_000, 20, 3, 2)
+    cpu = backends.get("cpu")
+    with cpu.threads(2):
+        two = cpu.wls.fit(X, X.mean(axis=0), W, R, 0.0)
+    with cpu.threads(1):
+        one = cpu.wls.fit(X, X.mean(axis=0), W, R, 0.0)
+    assert np.array_equal(one.coef, two.coef)  # results do not depend on threads
+
+
+def test_an_error_on_a_thread_is_raised():
+    from pipeline.backends.cpu import wls_kernels
+
+    def work(i):
+        if i == 3:
+            raise ValueError("the third")
+
+    with backends.get("cpu").threads(2), pytest.raises(ValueError, match="the third"):
+        wls_kernels.share(work, 8, parallel=True)
+
+
+def fit_in_child(queue):
+    X, W, R = random_problem(20_000, 20, 3, 2)
+    queue.put(backends.get("cpu").wls.fit(X, X.mean(axis=0), W, R, 0.0).rank.tolist())
+
+
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_a_forked_child_makes_its_own_threads():
+    import multiprocessing
+
+    if "fork" not in multiprocessing.get_all_start_methods():
+        pytest.skip("this system does not fork")
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    fit_in_child(queue)  # the parent's threads exist before the fork
+    assert queue.get(timeout=60) == [20, 20, 20]
+    child = context.Process(target=fit_in_child, args=(queue,))
+    child.start()
+    try:
+        assert queue.get(timeout=60) == [20, 20, 20]
+    finally:
+        child.kill()
+
+
 @pytest.mark.parametrize("name", BACKENDS)
 def test_column_moments(name):
     rng = np.random.default_rng(0)

@@ -7,10 +7,10 @@ buffers are filled by the calling thread: waking another would cost more than it
 from __future__ import annotations
 
 import functools
-import itertools
+import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numba
 import numpy as np
@@ -39,37 +39,58 @@ def ready(dtype: np.dtype, writeable: bool) -> None:
 
 @functools.cache
 def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="rows")
+    return ThreadPoolExecutor(threads, thread_name_prefix="hogboost")
 
 
-def share_rows(work: Callable[[int, int], None], rows: int, size: int) -> None:
-    """Call work(begin, end) for chunks that cover `rows` rows; on several threads if `size` numbers are many."""
-    threads = 1 if size <= SERIAL else min(numba.get_num_threads(), rows)
-    if threads <= 1:
-        work(0, rows)
-        return
-    bounds = [rows * i // threads for i in range(threads + 1)]
-    pool = _pool(threads - 1)
-    others = [pool.submit(work, a, b) for a, b in itertools.pairwise(bounds[1:])]
-    work(bounds[0], bounds[1])
+if hasattr(os, "register_at_fork"):  # a forked child has none of its parent's threads: it makes its own
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+_sharing = (
+    threading.local()
+)  # .busy is set while a thread does its part: sharing within it would wait for itself
+
+
+def _on_threads(run: Callable[[int], None], threads: int) -> None:
+    """Call run(0) here and run(1) to run(threads - 1) on other threads; return when all are done."""
+
+    def part(i: int) -> None:
+        _sharing.busy = True
+        try:
+            run(i)
+        finally:
+            _sharing.busy = False
+
+    others = [_pool(threads - 1).submit(part, i) for i in range(1, threads)]
+    try:
+        part(0)
+    finally:
+        wait(others)
     for other in others:
         other.result()
 
 
-def share(work: Callable[[int], None], count: int, parallel: bool) -> None:
-    """Call work(0) to work(count - 1), on several threads if `parallel`; `work` must not share rows itself.
+def _threads(count: int, parallel: bool) -> int:
+    if not parallel or getattr(_sharing, "busy", False):
+        return 1
+    return max(1, min(numba.get_num_threads(), count))
 
-    Tasks are handed out one by one; the calling thread works too.
-    """
-    threads = min(numba.get_num_threads(), count)
-    if not parallel or threads <= 1:
-        for i in range(count):
-            work(i)
+
+def share_rows(work: Callable[[int, int], None], rows: int, size: int) -> None:
+    """Call work(begin, end) for chunks that cover `rows` rows; on several threads if `size` numbers are many."""
+    threads = _threads(rows, size > SERIAL)
+    if threads == 1:
+        work(0, rows)
         return
+    bounds = [rows * i // threads for i in range(threads + 1)]
+    _on_threads(lambda i: work(bounds[i], bounds[i + 1]), threads)
+
+
+def share(work: Callable[[int], None], count: int, parallel: bool) -> None:
+    """Call work(0) to work(count - 1), each once; on several threads if `parallel`, handed out one by one."""
     tasks = iter(range(count))
     lock = threading.Lock()
 
-    def run() -> None:
+    def run(_: int) -> None:
         while True:
             with lock:
                 i = next(tasks, None)
@@ -77,10 +98,11 @@ def share(work: Callable[[int], None], count: int, parallel: bool) -> None:
                 return
             work(i)
 
-    others = [_pool(threads - 1).submit(run) for _ in range(threads - 1)]
-    run()
-    for other in others:
-        other.result()
+    threads = _threads(count, parallel)
+    if threads == 1:
+        run(0)
+    else:
+        _on_threads(run, threads)
 
 
 def gather(X: np.ndarray, columns: np.ndarray, center: np.ndarray, out: np.ndarray) -> None:
