@@ -48,6 +48,7 @@ def test_blocks_of_rows_add_up(monkeypatch):
     cpu = backends.get("cpu").wls
     center = X.mean(axis=0)
     whole = (cpu.fit(X, center, W, R, 0.1), cpu.componentwise_sums(X, center, W, R), cpu.column_moments(X))
+    monkeypatch.setattr(cpu, "SMALL_SYSTEM", 0)
     monkeypatch.setattr(cpu, "BUFFER", 7 * 33)
     monkeypatch.setattr(cpu, "SUMS_BUFFER", 7 * 21)
     parts = (cpu.fit(X, center, W, R, 0.1), cpu.componentwise_sums(X, center, W, R), cpu.column_moments(X))

@@ -7,6 +7,7 @@ each buffer's contribution to the Gram matrix (syrk) or to the sums (gemm).
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 
 import numpy as np
 from scipy.linalg import blas
@@ -88,25 +89,45 @@ def _products(X: np.ndarray, center: np.ndarray, V: np.ndarray) -> np.ndarray:
     return total
 
 
-def _gram(X: np.ndarray, center: np.ndarray, w: np.ndarray, rows_at_once: int) -> np.ndarray:
-    """Return (X - center)' diag(w) (X - center), float64, Fortran order.
+def _weighted_blocks(
+    X: np.ndarray, center: np.ndarray, w: np.ndarray, rows_at_once: int
+) -> Iterator[np.ndarray]:
+    """Yield sqrt(w) (X - center) in blocks of rows, in one reused buffer.
 
-    Products are in the dtype of X, added up in float64 over blocks of `rows_at_once` rows. Rows of weight zero
-    (trimmed, or of zero sample weight) are left out: the cost falls with them.
+    Rows of weight zero (trimmed, or of zero sample weight) are left out: the cost falls with them.
     """
-    q = X.shape[1]
     rows = np.flatnonzero(w)
     root = np.sqrt(w[rows])
-    scaled = np.empty((max(1, min(rows.size, rows_at_once)), q), dtype=X.dtype)
-    product = np.empty((q, q), dtype=X.dtype)
-    gram = np.zeros((q, q))
+    buffer = np.empty((min(rows.size, rows_at_once), X.shape[1]), dtype=X.dtype)
     for a in range(0, rows.size, rows_at_once):
         part = rows[a : a + rows_at_once]
-        block = scaled[: part.size]
-        kernels.scale_rows(X, center, part, root[a : a + part.size], block)
-        np.matmul(block.T, block, out=product)  # NumPy sees A'A and calls syrk, with the GIL released
-        gram += product
+        kernels.scale_rows(X, center, part, root[a : a + part.size], buffer[: part.size])
+        yield buffer[: part.size]
+
+
+def _small_gram(X: np.ndarray, center: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Return (X - center)' diag(w) (X - center), float64, Fortran order; blocks are added up in float64.
+
+    NumPy sees A'A and calls syrk, with the GIL released: other threads do other classes meanwhile.
+    """
+    q = X.shape[1]
+    product, gram = np.empty((q, q), dtype=X.dtype), np.zeros((q, q))
+    for block in _weighted_blocks(X, center, w, max(1, kernels.SERIAL // q)):
+        gram += np.matmul(block.T, block, out=product)
     return gram.T  # symmetric: the transpose is the same matrix in Fortran order
+
+
+def _large_gram(X: np.ndarray, center: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """As :func:`_small_gram`, lower triangle only, added up by syrk itself in the dtype of X.
+
+    At q = 3240 adding blocks up outside of BLAS took a quarter of the time.
+    """
+    q = X.shape[1]
+    syrk = blas.ssyrk if X.dtype == np.float32 else blas.dsyrk
+    gram = np.zeros((q, q), dtype=X.dtype, order="F")
+    for block in _weighted_blocks(X, center, w, max(1, BUFFER // q)):
+        gram = syrk(1.0, block.T, beta=1.0, c=gram, lower=True, overwrite_c=True)
+    return gram.astype(np.float64, order="F", copy=False)
 
 
 def fit(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarray, l2: float) -> WlsFit:
@@ -145,11 +166,10 @@ def fit(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarray, l2: flo
     coef, intercept = np.zeros((q, J)), np.zeros(J)
     rank, ladder = np.zeros(J, dtype=np.intp), np.zeros(J, dtype=np.intp)
     small = q <= SMALL_SYSTEM
-    rows_at_once = max(1, (kernels.SERIAL if small else BUFFER) // q)
     eps = float(np.finfo(X.dtype).eps)
 
     def solve_class(j: int) -> None:
-        gram = _gram(X, center, W[:, j], rows_at_once)
+        gram = (_small_gram if small else _large_gram)(X, center, W[:, j])
         factor = factorise(gram, sums[:, J + j], sw[j], l2, eps)
         coef[:, j], intercept[j] = factor.solve(sums[:, j], sr[j])
         rank[j], ladder[j] = factor.rank, factor.ladder
@@ -207,7 +227,8 @@ def apply(X: np.ndarray, center: np.ndarray, coef: np.ndarray, intercept: np.nda
     n, q = X.shape
     center = center.astype(X.dtype, copy=False)
     coef = np.ascontiguousarray(coef, dtype=X.dtype)
-    step = max(1, min(n, SUMS_BUFFER // max(q, 1)))
+    few = coef.shape[1] <= 64  # then the block should stay in cache; else BLAS wants many rows at a time
+    step = max(1, min(n, (SUMS_BUFFER if few else BUFFER) // max(q, 1)))
     buffer = np.empty((step, q), dtype=X.dtype)
     out = np.empty((n, coef.shape[1]), dtype=X.dtype)
     for a in range(0, n, step):

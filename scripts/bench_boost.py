@@ -1,0 +1,127 @@
+"""Time one boosting round of each learner against statsmodels on the same fit and against the machine's floor.
+
+    python scripts/bench_boost.py --rounds 7
+
+Rounds are interleaved: the floor, each learner, statsmodels, and again; the table gives medians, the range, and
+ratios taken within a round. The floor of a learner is its multiplications and additions (n q^2 + q^3 / 3 per class
+for a Gram matrix and its Cholesky factorisation, 6 n p per class for the componentwise sums, 2 n p q for a random
+projection) at the rate of a large matrix product measured in the same round. statsmodels fits one class and is
+multiplied by the number of classes; at p = 3240 it is timed once, for it takes half a minute a class.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from pipeline import backends
+from pipeline.boosting.learners import Componentwise, Design, RandomFeatures, Ridge, Subspace
+from pipeline.boosting.loss import softmax, working_response
+
+L2 = 1.0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--n", type=int, default=10_000, help="images")
+    parser.add_argument("--p", type=int, default=3240, help="features")
+    parser.add_argument("--classes", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=0, help="BLAS and Numba threads; 0: every core")
+    parser.add_argument("--statsmodels-large", action="store_true", help="also time statsmodels at --p, once")
+    return parser.parse_args()
+
+
+def problem(options: argparse.Namespace) -> tuple[Design, np.ndarray, np.ndarray]:
+    """Return a design like HoG features (0 to .3) and the weights and responses of a round in mid-course."""
+    rng = np.random.default_rng(0)
+    n, p, J = options.n, options.p, options.classes
+    X = rng.random((n, p), dtype=np.float32) * 0.3
+    Y = np.eye(J, dtype=np.float32)[rng.integers(0, J, n)]
+    P = softmax(np, rng.normal(size=(n, J)).astype(np.float32) + 2 * Y)
+    W, R = working_response(np, Y, P, np.ones(n, np.float32), 3.0, "gradient", 1e-7)
+    cpu = backends.get("cpu")
+    mean, variance = cpu.wls.column_moments(X)
+    return Design(cpu, X, mean, np.arange(p), float(variance.sum()), 1), W, R
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def product_rate(size: int = 2048) -> float:
+    """Return this machine's float32 matrix-product rate, operations per second."""
+    A = np.random.default_rng(0).random((size, size), dtype=np.float32)
+    return 2.0 * size**3 / min(seconds(lambda: A @ A) for _ in range(2))
+
+
+def main() -> None:
+    options = arguments()
+    n, p, J = options.n, options.p, options.classes
+    design, W, R = problem(options)
+    q, components = 128, 512
+    learners = {
+        f"subspace, q = {q}": (Subspace(q, L2), J * (n * q**2 + q**3 / 3), q),
+        "componentwise": (Componentwise(), 6 * n * p * J, None),
+        f"random_features, q = {components}": (
+            RandomFeatures(components, (0.1, 0.1), L2),
+            2 * n * p * components + J * (n * components**2 + components**3 / 3),
+            components,
+        ),
+        f"ridge, p = {p}": (Ridge(L2), J * (n * p**2 + p**3 / 3), p),
+    }
+    reference = backends.get("reference").wls
+    times: dict[str, list[float]] = {name: [] for name in learners}
+    floors: dict[str, list[float]] = {name: [] for name in learners}
+    original: dict[str, list[float]] = {name: [] for name in learners}
+    with design.backend.threads(options.threads) as threads:
+        for learner, _, size in learners.values():
+            if size != p:
+                learner.fit(design, W, R, 0)  # compile
+        for index in range(options.rounds):
+            rate = product_rate()
+            for name, (learner, work, size) in learners.items():
+                floors[name].append(work / rate)
+                times[name].append(seconds(lambda learner=learner, i=index: learner.fit(design, W, R, i)))
+                if size is not None and (size <= 512 or (options.statsmodels_large and index == 0)):
+                    Xs = design.X[:, :size].astype(np.float64)
+                    zero = np.zeros(size)
+                    one = seconds(lambda Xs=Xs, z=zero: reference.fit(Xs, z, W[:, :1], R[:, :1], L2))
+                    original[name].append(J * one)
+            print(f"round {index + 1} of {options.rounds}: product rate {rate / 1e9:.0f} GFLOP/s", flush=True)
+    report(options, threads, times, floors, original)
+
+
+def report(options, threads, times, floors, original) -> None:
+    hidden = {k: v for k, v in os.environ.items() if k.startswith(("OPENBLAS_", "OMP_", "MKL_"))}
+    print(
+        f"\nn = {options.n}, p = {options.p}, J = {options.classes}, float32, {threads} threads, {hidden or ''}"
+    )
+    print(
+        f"{'one round':28} {'median':>10} {'range':>19} {'floor':>10} {'x floor':>8} {'statsmodels':>12} {'ratio':>7}"
+    )
+    for name, measured in times.items():
+        t, f = np.array(measured), np.array(floors[name])
+        slow = np.array(original[name])
+        note = (
+            f"{np.median(slow):10.2f} s {np.median(slow) / np.median(t):7.0f}"
+            if slow.size
+            else " " * 14 + "-"
+        )
+        span = f"{t.min() * 1e3:.1f}-{t.max() * 1e3:.1f} ms"
+        print(
+            f"{name:28} {np.median(t) * 1e3:7.1f} ms {span:>19} {np.median(f) * 1e3:7.1f} ms "
+            f"{np.median(t / f):8.2f} {note}"
+        )
+
+
+if __name__ == "__main__":
+    main()
