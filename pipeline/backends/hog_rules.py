@@ -44,10 +44,22 @@ def check(pixels: np.ndarray, layout: HogLayout, block_norm: str, transform_sqrt
         raise ValueError(
             f"pixels of shape {pixels.shape} do not fit the layout, which needs (n, {str(wanted)[1:-1]})"
         )
-    if transform_sqrt and pixels.size and pixels.dtype.kind in "if" and np.nanmin(pixels) < 0:
+    if transform_sqrt and pixels.size and pixels.dtype.kind in "if":
+        check_roots(float(np.nanmin(pixels)))
+
+
+def check_roots(smallest: float) -> None:
+    """Refuse to take square roots if the smallest pixel is negative.
+
+    Raises
+    ------
+    ValueError
+        If it is.
+    """
+    if smallest < 0:
         raise ValueError(
-            "transform_sqrt=True takes square roots of pixels, but the smallest pixel is "
-            f"{np.nanmin(pixels)}; shift the pixels to 0 or above, or set transform_sqrt=False"
+            f"transform_sqrt=True takes square roots of pixels, but the smallest pixel is {smallest:g}; "
+            "shift the pixels to 0 or above, or set transform_sqrt=False"
         )
 
 

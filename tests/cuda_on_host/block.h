@@ -1,5 +1,6 @@
 // The threads of one CUDA block: how they wait for each other, and the order in which they run.
 #pragma once
+#include "cuda_on_host.h"
 #include "fibers.h"
 #include <algorithm>
 #include <cstdarg>
@@ -8,9 +9,6 @@
 #include <cstring>
 #include <random>
 #include <vector>
-
-struct uint3 { unsigned x, y, z; };
-struct dim3 { unsigned x, y, z; };
 
 namespace cuda_on_host {
 
@@ -36,9 +34,6 @@ struct Thread : Fiber {
 struct Block {
     std::vector<Thread> threads;
     Thread* running = nullptr;
-    dim3 block_size{}, grid_size{};
-    uint3 index{};
-    unsigned char* shared = nullptr;
     size_t shared_bytes = 0;
     void (*kernel)(void*) = nullptr;
     void* kernel_arguments = nullptr;
@@ -49,9 +44,11 @@ struct Block {
     char error[512] = "";
     bool failed = false;
 };
-inline Block block;
+static Block block;
+Place place;  // where the running thread is: what kernels read as threadIdx and so on
+unsigned char* shared_memory;
 
-NOT_SANITIZED inline void fail(const char* format, ...) {
+NOT_SANITIZED void fail(const char* format, ...) {
     if (block.failed) return;  // the first fault is the cause
     block.failed = true;
     char text[400];
@@ -59,10 +56,10 @@ NOT_SANITIZED inline void fail(const char* format, ...) {
     va_start(values, format);
     vsnprintf(text, sizeof text, format, values);
     va_end(values);
-    snprintf(block.error, sizeof block.error, "block (%u,%u,%u): %s", block.index.x, block.index.y, block.index.z, text);
+    snprintf(block.error, sizeof block.error, "block (%u,%u,%u): %s", place.block.x, place.block.y, place.block.z, text);
 }
 
-NOT_SANITIZED inline void thread_entry() {
+NOT_SANITIZED void thread_entry() {
     arrived();
     acquire(&block.begin_tag);
     block.kernel(block.kernel_arguments);
@@ -73,7 +70,7 @@ NOT_SANITIZED inline void thread_entry() {
 }
 
 // __syncthreads
-NOT_SANITIZED inline void barrier(int line) {
+NOT_SANITIZED void barrier(int line) {
     Thread& self = *block.running;
     self.state = State::AtBarrier;
     self.line = line;
@@ -84,15 +81,15 @@ NOT_SANITIZED inline void barrier(int line) {
     acquire(tag);
 }
 
-NOT_SANITIZED inline bool names(unsigned mask, int lane) { return mask >> lane & 1; }
+NOT_SANITIZED bool names(unsigned mask, int lane) { return mask >> lane & 1; }
 
 // The thread in `lane` of the caller's warp; null past the end of a partial last warp.
-NOT_SANITIZED inline Thread* in_lane(int lane) {
+NOT_SANITIZED Thread* in_lane(int lane) {
     const size_t number = (block.running->number & ~(WARP - 1)) + lane;
     return number < block.threads.size() ? &block.threads[number] : nullptr;
 }
 
-NOT_SANITIZED inline bool all_lanes_wait_here(const Thread& self) {
+NOT_SANITIZED bool all_lanes_wait_here(const Thread& self) {
     for (int lane = 0; lane < WARP; ++lane) {
         const Thread* other = names(self.mask, lane) ? in_lane(lane) : nullptr;
         if (!other) continue;
@@ -102,7 +99,7 @@ NOT_SANITIZED inline bool all_lanes_wait_here(const Thread& self) {
     return true;
 }
 
-NOT_SANITIZED inline void exchange(const Thread& self) {
+NOT_SANITIZED void exchange(const Thread& self) {
     uint64_t given[WARP] = {};
     for (int lane = 0; lane < WARP; ++lane)
         if (names(self.mask, lane) && in_lane(lane)) given[lane] = in_lane(lane)->given;
@@ -114,7 +111,7 @@ NOT_SANITIZED inline void exchange(const Thread& self) {
 }
 
 // Wait until every lane that `mask` names is at the same warp operation with the same mask; then all see all values.
-NOT_SANITIZED inline void warp_operation(unsigned mask, int operation, uint64_t value, int line) {
+NOT_SANITIZED void warp_operation(unsigned mask, int operation, uint64_t value, int line) {
     Thread& self = *block.running;
     const int lane = self.number % WARP;
     if (!names(mask, lane)) fail("line %d: lane %d calls a warp operation whose mask %08x leaves it out", line, lane, mask);
@@ -127,22 +124,18 @@ NOT_SANITIZED inline void warp_operation(unsigned mask, int operation, uint64_t 
     else switch_back(self, false);  // the last lane to arrive wakes the others
 }
 
-template <class T>
-NOT_SANITIZED T shuffle_xor(unsigned mask, T value, int lane_mask, int line) {
-    static_assert(sizeof(T) <= 8, "a shuffle moves at most 8 bytes");
-    uint64_t bits = 0;
-    memcpy(&bits, &value, sizeof value);
+// What the lane `lane_mask` away brought; values travel as bits.
+NOT_SANITIZED uint64_t shuffle_xor_bits(unsigned mask, uint64_t bits, int lane_mask, int line) {
     warp_operation(mask, 1, bits, line);
     const Thread& self = *block.running;
     const int source = (self.number % WARP) ^ lane_mask;
     if (!names(mask, source) || !in_lane(source))
         fail("line %d: lane %d shuffles from lane %d, which takes no part", line, self.number % WARP, source);
-    memcpy(&value, &self.taken[source], sizeof value);
-    return value;
+    return self.taken[source];
 }
 
 // __syncwarp: unlike a shuffle it also orders memory.
-NOT_SANITIZED inline void warp_barrier(unsigned mask, int line) {
+NOT_SANITIZED void warp_barrier(unsigned mask, int line) {
     Thread& self = *block.running;
     char* tag = &in_lane(0)->warp_tag[self.warp_barriers_passed++ & 1];
     release(tag);
@@ -150,10 +143,10 @@ NOT_SANITIZED inline void warp_barrier(unsigned mask, int line) {
     acquire(tag);
 }
 
-NOT_SANITIZED inline void start_threads() {
+NOT_SANITIZED void start_threads() {
     for (size_t i = 0; i < block.threads.size(); ++i) {
         Thread& thread = block.threads[i];
-        const unsigned x = block.block_size.x, y = block.block_size.y;
+        const unsigned x = place.block_size.x, y = place.block_size.y;
         thread.number = (int)i;
         thread.index = {(unsigned)i % x, (unsigned)i / x % y, (unsigned)i / (x * y)};
         thread.state = State::Ready;
@@ -163,7 +156,7 @@ NOT_SANITIZED inline void start_threads() {
 }
 
 // Every thread waits or has left: say what is wrong, or open the barrier. Returns whether threads go on.
-NOT_SANITIZED inline bool next_phase() {
+NOT_SANITIZED bool next_phase() {
     size_t waiting = 0, finished = 0;
     int line = 0;
     for (Thread& thread : block.threads) {
@@ -186,25 +179,26 @@ NOT_SANITIZED inline bool next_phase() {
 }
 
 // Run each ready thread to where it waits next. Returns whether any ran.
-NOT_SANITIZED inline bool sweep(std::vector<int>& order) {
+NOT_SANITIZED bool sweep(std::vector<int>& order) {
     bool any = false;
     if (block.schedule == Random) std::shuffle(order.begin(), order.end(), block.random);
     for (int number : order) {
         Thread& thread = block.threads[number];
         if (thread.state != State::Ready || block.failed) continue;
         block.running = &thread;
+        place.thread = thread.index;
         switch_to(thread);
         any = true;
     }
     return any;
 }
 
-NOT_SANITIZED inline void run_block() {
+NOT_SANITIZED void run_block() {
     std::vector<int> order(block.threads.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = (int)i;
     if (block.schedule == Reverse) std::reverse(order.begin(), order.end());
     // All bits set: NaN as a floating-point number, -1 as an integer. Nobody may rely on shared memory being zero.
-    for (size_t i = 0; i < block.shared_bytes; ++i) ((volatile unsigned char*)block.shared)[i] = 0xff;
+    for (size_t i = 0; i < block.shared_bytes; ++i) ((volatile unsigned char*)shared_memory)[i] = 0xff;
     start_threads();
     do {
         while (sweep(order)) {}

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 HERE = Path(__file__).resolve().parent
-HEADERS = ("cuda_on_host.h", "launch.h", "block.h", "fibers.h")
+RUNTIME = ("runtime.cpp", "cuda_on_host.h", "block.h", "fibers.h")
 KERNEL = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\(')
 SCHEDULES = {"forward": 0, "reverse": 1, "random": 2}
 COMMON = (
@@ -72,26 +72,32 @@ def cache_folder() -> Path:
 
 
 @functools.cache
-def _headers() -> str:
-    return "".join((HERE / name).read_text() for name in HEADERS)
+def _runtime_text() -> str:
+    return "".join((HERE / name).read_text() for name in RUNTIME)
 
 
-def _build(text: str, flags: Sequence[str]) -> Path:
-    """Return the shared library of `text`, built if it is not in the cache."""
-    key = hashlib.sha256("\0".join([text, _headers(), *flags]).encode()).hexdigest()[:24]
-    library = cache_folder() / f"{key}.so"
-    if library.exists():
-        return library
-    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-        file = Path(folder) / "kernel.cpp"
-        file.write_text(text)
-        made = Path(folder) / "kernel.so"
-        command = ["g++", str(file), "-o", str(made), *flags]
+def _compile(name: str, text: str, flags: Sequence[str]) -> Path:
+    """Return the file g++ makes of `text`; from the cache, if it is there. Warnings are errors."""
+    key = hashlib.sha256("\0".join([text, _runtime_text(), *flags]).encode()).hexdigest()[:24]
+    made = cache_folder() / f"{key}-{name}"
+    if made.exists():
+        return made
+    with tempfile.TemporaryDirectory(dir=made.parent) as folder:
+        source, target = Path(folder) / "kernel.cpp", Path(folder) / name
+        source.write_text(text)
+        command = ["g++", str(source), "-o", str(target), *flags]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
-        if result.returncode or "warning" in result.stderr:
+        if result.returncode:
             raise KernelError(result.stderr)
-        made.replace(library)
-    return library
+        target.replace(made)
+    return made
+
+
+def _build(text: str, mode: str) -> Path:
+    """Return the shared library of the kernels in `text`, linked with the runtime of this mode."""
+    flags = (*COMMON, *MODES[mode])
+    runtime = _compile("runtime.o", (HERE / "runtime.cpp").read_text(), ("-c", *flags))
+    return _compile("kernel.so", text, ("-shared", *flags, "-x", "none", str(runtime)))
 
 
 class HostModule:
@@ -119,16 +125,20 @@ class HostModule:
     ) -> None:
         self.names = KERNEL.findall(code)
         exports = "\n".join(f"EXPORT_KERNEL({name})" for name in self.names)
-        text = f'#include "cuda_on_host.h"\n#line 1 "kernel.cu"\n{code}\n{exports}\n'
-        definitions = tuple(option for option in options if option.startswith("-D"))
-        self._library = ctypes.CDLL(str(_build(text, (*COMMON, *MODES[mode], *definitions))))
+        defined = [option[2:].replace("=", " ", 1) for option in options if option.startswith("-D")]
+        macros = "".join(f"#define {definition}\n" for definition in defined)
+        text = f'#include "cuda_on_host.h"\n{macros}#line 1 "kernel.cu"\n{code}\n{exports}\n'
+        self._library = ctypes.CDLL(str(_build(text, mode)))
         self._order = (SCHEDULES[schedule], seed, int(concurrent))
 
     def parameters(self, name: str) -> list[str]:
         """Return the types of a kernel's parameters as g++ compiled them: pointer, int32, float64 ..."""
-        function = self._library[f"parameters_{name}"]
+        function = self._library[f"parameter_{name}"]
         function.restype = ctypes.c_char_p
-        return function().decode().split()
+        found: list[str] = []
+        while (text := function(ctypes.c_size_t(len(found)))) is not None:
+            found.append(text.decode())
+        return found
 
     def get_function(self, name: str) -> Callable[..., None]:
         """Return a function (grid, block, arguments, shared_mem) that runs the kernel."""

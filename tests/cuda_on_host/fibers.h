@@ -25,10 +25,10 @@ struct Fiber {
     void* sanitizer_state = nullptr;  // ThreadSanitizer: the fiber's thread. AddressSanitizer: its fake stack.
 };
 
-inline ucontext_t scheduler;              // where fibers return to
-inline void* scheduler_state = nullptr;   // as Fiber::sanitizer_state
-inline const void* scheduler_stack = nullptr;
-inline size_t scheduler_stack_bytes = 0;
+static ucontext_t scheduler;              // where fibers return to
+static void* scheduler_state = nullptr;   // as Fiber::sanitizer_state
+static const void* scheduler_stack = nullptr;
+static size_t scheduler_stack_bytes = 0;
 
 // Happens-before edges that ThreadSanitizer cannot see by itself: all that `release` on a tag precedes its `acquire`.
 inline void release(void* tag) {
@@ -46,12 +46,12 @@ inline void acquire(void* tag) {
 #endif
 }
 
-NOT_SANITIZED inline void* new_stack() {
+NOT_SANITIZED void* new_stack() {
     return mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
 // Make `fiber` start at `entry`. `fresh`: it shares no history with the thread that had this fiber before.
-NOT_SANITIZED inline void prepare(Fiber& fiber, void (*entry)(), bool fresh) {
+NOT_SANITIZED void prepare(Fiber& fiber, void (*entry)(), bool fresh) {
     if (fresh && fiber.stack) {
         munmap(fiber.stack, STACK_BYTES);
         fiber.stack = nullptr;
@@ -70,7 +70,7 @@ NOT_SANITIZED inline void prepare(Fiber& fiber, void (*entry)(), bool fresh) {
 }
 
 // Scheduler to fiber; returns when the fiber switches back.
-NOT_SANITIZED inline void switch_to(Fiber& fiber) {
+NOT_SANITIZED void switch_to(Fiber& fiber) {
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(&scheduler_state, fiber.stack, STACK_BYTES);
 #elif defined(__SANITIZE_THREAD__)
@@ -84,7 +84,7 @@ NOT_SANITIZED inline void switch_to(Fiber& fiber) {
 }
 
 // Fiber to scheduler; returns when the fiber is switched to again. `last`: it never is.
-NOT_SANITIZED inline void switch_back(Fiber& fiber, bool last) {
+NOT_SANITIZED void switch_back(Fiber& fiber, bool last) {
     (void)last;
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(last ? nullptr : &fiber.sanitizer_state, scheduler_stack, scheduler_stack_bytes);
@@ -98,7 +98,7 @@ NOT_SANITIZED inline void switch_back(Fiber& fiber, bool last) {
 }
 
 // To be called first thing on a fiber's own stack.
-NOT_SANITIZED inline void arrived() {
+NOT_SANITIZED void arrived() {
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(nullptr, &scheduler_stack, &scheduler_stack_bytes);
 #endif

@@ -23,7 +23,7 @@ from pipeline.backends.gpu.kernel_table import CONTRACTION, TABLE, Argument
 SHARED_LIMIT = 48 * 1024  # bytes of shared memory that every GPU grants a block without being asked
 THREADS = 256  # threads of a block where nothing else decides
 
-DTYPES = {
+DTYPES: dict[str, np.dtype[Any]] = {
     "unsigned char": np.dtype(np.uint8),
     "unsigned short": np.dtype(np.uint16),
     "int": np.dtype(np.int32),

@@ -9,8 +9,8 @@ componentwise        X (n, p), center (p,), W, R (n, J), partial, n, p, J, rows_
 componentwise_finish partial, sums float64 (3, J, p): x r, x w, x^2 w; parts, 3 J p
 scaled_normal        out (count,), count, scale, key0, key1, index: the numbers of ``backends.philox.normal``
 cosine               values (n, q) in place, shift (q,), n q, q
-working_response     F (n, J), labels int32 (n,), weight (n,), W, R (n, J), losses float64 (blocks,), n, J, z_max, floor,
-                     keep_gradient (1: clip="gradient")
+working_response     F (n, J), labels int32 (n,), weight (n,), W, R (n, J), losses float64 (blocks,), n, J, z_max,
+                     floor, keep_gradient (1: clip="gradient")
 log_loss             F, labels, weight, losses, n, J
 update_scores        F, values, updated (n, J), largest (n,), n, J, factor
 sum_in_order         values float64 (count,), total float64 (1,), count
