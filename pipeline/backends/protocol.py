@@ -25,7 +25,7 @@ class WlsFit(NamedTuple):
     coef: Array  # float64 (q, J)
     intercept: Array  # float64 (J,)
     rank: Array  # int (J,), in host memory: numerical rank of each weighted, centred design
-    ladder: Array  # int (J,), in host memory: 0 Cholesky; 1 to 3 Cholesky after raising l2 tenfold that often; 4 eigendecomposition
+    ladder: Array  # int (J,), in host memory: 0 Cholesky; 1 to 3 with l2 raised tenfold that often; 4 minimum norm
 
 
 class ComponentwiseSums(NamedTuple):
@@ -87,13 +87,18 @@ class WlsModule(Protocol):
 class ScoresModule(Protocol):
     """``scores.py``: what a round does to the scores (n, J), fused. A backend without one has the loop's array code."""
 
-    def working_response(
-        self, F: Array, Y: Array, weight: Array, z_max: float, clip: str, floor: float
-    ) -> tuple[Array, Array]:
-        """Return softmax, weights W and weighted responses R of one round in one pass, (n, J) each."""
+    def targets(self, codes: np.ndarray, n_classes: int) -> Array:
+        """Return class numbers (n,) in the form that the other functions take as `labels`."""
 
-    def advance(self, F: Array, values: Array, Y: Array, weight: Array) -> tuple[Array, Array]:
-        """Return F + values, and (2,): the largest absolute score and the weighted sum of -log p."""
+    def working_response(
+        self, F: Array, labels: Array, weight: Array, z_max: float, clip: str, floor: float
+    ) -> tuple[Array, Array]:
+        """Return weights W and weighted responses R of one round, (n, J) each."""
+
+    def advance(
+        self, F: Array, values: Array, factor: float, labels: Array, weight: Array
+    ) -> tuple[Array, Array]:
+        """Return F + factor (values - their row mean), and (2,): its largest absolute score, its log-loss sum."""
 
 
 class Backend(Protocol):

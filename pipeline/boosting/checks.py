@@ -104,7 +104,9 @@ def features(model: LogitBoostClassifier, backend: Backend, X: Any, dtype: Any, 
     if not backend.holds(X):
         return validate_data(model, X, dtype=dtype, order="C", reset=reset)
     if X.ndim != 2 or X.shape[0] == 0 or X.shape[1] == 0:
-        raise ValueError(f"X must be a matrix (rows, features) with at least one of each, not of shape {X.shape}")
+        raise ValueError(
+            f"X must be a matrix (rows, features) with at least one of each, not of shape {X.shape}"
+        )
     allowed = [np.dtype(kind) for kind in (dtype if isinstance(dtype, list) else [dtype])]
     if X.dtype not in allowed:
         X = X.astype(allowed[0])

@@ -247,9 +247,12 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
 
     def _scores(self, design: Design, X, y, weight) -> Scores:
         backend, J = design.backend, self.classes_.size
-        Y = (np.asarray(y)[:, None] == self.classes_[None, :]).astype(self.dtype_)
+        if backend.scores is not None:
+            labels = backend.scores.targets(np.searchsorted(self.classes_, y), J)
+        else:
+            labels = backend.put((np.asarray(y)[:, None] == self.classes_[None, :]).astype(self.dtype_))
         F = start_scores(backend, self.seed_, self._history.steps, X, design.center, J)
-        return Scores(X, F, backend.put(Y), backend.put(weight.astype(self.dtype_)), float(weight.sum()))
+        return Scores(X, F, labels, backend.put(weight.astype(self.dtype_)), float(weight.sum()))
 
     def _finish(self, backend, history: History, variance: np.ndarray) -> None:
         """Bring the model home and set the fitted attributes."""

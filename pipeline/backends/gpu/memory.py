@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import cupy as cp
 
@@ -58,16 +59,16 @@ def in_chunks(n: int, bytes_per_item: int, work: Callable[[slice], None], what: 
     begin, size = 0, chunk(n, bytes_per_item)
     while begin < n:
         part = slice(begin, min(begin + size, n))
-        if attempt(lambda part=part: work(part)):
+        if attempt(work, part):
             begin = part.stop
         else:
             size = halved(part.stop - part.start, what)
 
 
-def attempt(work: Callable[[], None]) -> bool:
-    """Do `work`; return False if an allocation failed. Arrays that the failed work held are free by then."""
+def attempt(work: Callable[..., Any], *arguments: Any) -> bool:
+    """Call work(*arguments); return False if an allocation failed. Arrays that the failed work held are free by then."""
     try:
-        work()
+        work(*arguments)
     except cp.cuda.memory.OutOfMemoryError:
         return False
     return True

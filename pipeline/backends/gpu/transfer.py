@@ -140,7 +140,9 @@ def upload(
 def _upload_from(begin, n, source, index, size, work) -> int:
     """Work through the chunks from `begin`; return where an allocation failed, or n."""
     made: list[Staging] = []
-    if not memory.attempt(lambda: made.append(Staging((min(size, n - begin), *source.shape[1:]), source.dtype))):
+    if not memory.attempt(
+        lambda: made.append(Staging((min(size, n - begin), *source.shape[1:]), source.dtype))
+    ):
         return begin
     staging = made[0]
     parts = [slice(a, min(a + size, n)) for a in range(begin, n, size)]
@@ -149,7 +151,7 @@ def _upload_from(begin, n, source, index, size, work) -> int:
         for number, part in enumerate(parts):
             if number + 1 < len(parts):
                 staging.fill((number + 1) % 2, source, index, parts[number + 1])
-            if not memory.attempt(lambda part=part, number=number: work(part, staging.take(number % 2))):
+            if not memory.attempt(work, part, staging.take(number % 2)):
                 return part.start
             staging.release(number % 2)
         return n

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pipeline.backends.reference import hog, preprocess, wls
 from pipeline.backends.host import first_not_finite, get, holds, map_images, put, rows
+from pipeline.backends.reference import hog, preprocess, wls
 
 __all__ = [
     "first_not_finite",
