@@ -32,7 +32,7 @@ COMMON = (
     f"-I{HERE}",
 )
 MODES = {
-    "plain": ("-O2", "-ffp-contract=off"),
+    "plain": ("-O1", "-ffp-contract=off"),
     "contracted": ("-O2", "-mfma", "-ffp-contract=fast"),
     "address": (
         "-O1",
