@@ -66,7 +66,7 @@ def in_chunks(n: int, bytes_per_item: int, work: Callable[[slice], None], what: 
 
 
 def attempt(work: Callable[..., Any], *arguments: Any) -> bool:
-    """Call work(*arguments); return False if an allocation failed. Arrays that the failed work held are free by then."""
+    """Call work(*arguments); return False if an allocation failed; what it had allocated is free then."""
     try:
         work(*arguments)
     except cp.cuda.memory.OutOfMemoryError:
