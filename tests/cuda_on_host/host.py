@@ -72,23 +72,39 @@ class Host:
         """Return the features of a batch; `split` takes the way of images too large for shared memory."""
         n = len(pixels)
         definitions = hog_plan.specialise(pixels.dtype, layout, norm, sqrt, dtype)
-        kind = hog_plan.kernel_type(pixels.dtype)
-        images = np.ascontiguousarray(pixels.astype(kind, copy=False))
-        cotangents = hog_rules.cotangents(layout.orientations, hog_plan.real_type(pixels.dtype, sqrt, dtype))
+        images, cotangents = self.prepare(pixels, layout, sqrt, dtype)
         features = poisoned((n, layout.n_features), dtype)
-        size = (*layout.image_shape, *layout.cells)
         fused = None if split else hog_plan.fused(layout, definitions, n)
         if fused is not None:
             per_block = hog_plan.images_per_block(layout, hog_plan.scale_bytes(definitions))
             stride = hog_plan.slot_stride(layout, per_block)
+            size = (*layout.image_shape, *layout.cells)
             self.run(fused, images, cotangents, features, n, *size, per_block, stride)
             return features
-        cells = n * layout.cells[0] * layout.cells[1]
-        histograms = poisoned((cells, layout.orientations), np.float32)
-        self.run(hog_plan.cells(layout, definitions, n), images, cotangents, histograms, cells, *size)
+        histograms = self.cell_histograms(images, layout, definitions, cotangents)
         blocks = n * layout.blocks[0] * layout.blocks[1]
         self.run(hog_plan.blocks(layout, definitions, n), histograms, features, blocks, *layout.cells)
         return features
+
+    @staticmethod
+    def prepare(
+        pixels: np.ndarray, layout: HogLayout, sqrt: bool, dtype: str
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return pixels and cotangents as the kernels take them."""
+        images = np.ascontiguousarray(pixels, dtype=hog_plan.kernel_type(pixels.dtype))
+        real = hog_plan.real_type(pixels.dtype, sqrt, dtype)
+        return images, hog_rules.cotangents(layout.orientations, real)
+
+    def cell_histograms(
+        self, images: np.ndarray, layout: HogLayout, definitions: Any, cotangents: np.ndarray
+    ) -> np.ndarray:
+        """Return the mean magnitudes: float32 (n cells, orientations)."""
+        n = len(images)
+        cells = n * layout.cells[0] * layout.cells[1]
+        histograms = poisoned((cells, layout.orientations), np.float32)
+        plan = hog_plan.cells(layout, definitions, n)
+        self.run(plan, images, cotangents, histograms, cells, *layout.image_shape, *layout.cells)
+        return histograms
 
     def componentwise(self, X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarray) -> np.ndarray:
         """Return the sums x r, x w, x^2 w: float64 (3, J, p)."""

@@ -6,7 +6,7 @@
 // A specialisation defines: PIXEL, the type of the pixels; DIFFERENCE, in which they are subtracted (int: they are
 // whole numbers); REAL, of magnitudes, comparisons and norms; OUT, of the features; CHANNELS; ORIENTATIONS;
 // CELL_ROWS, CELL_COLS in pixels; BLOCK_ROWS, BLOCK_COLS in cells; NORM; TAKE_ROOT (of each pixel first); WHOLE
-// (DIFFERENCE is int). Compile without contraction of a * b + c: bins must be exact.
+// (DIFFERENCE is int). Compiled without contraction of a * b + c, so that a GPU rounds as the tests on a CPU do.
 
 #ifndef CUDA_ON_HOST
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
@@ -87,7 +87,8 @@ __device__ __forceinline__ bool near_axis_or_diagonal(REAL x, REAL y)
     return (low > 0 && low < tight) || (high > low && high - low < tight);
 }
 
-// The number of bin edges that a gradient in the upper half plane (y >= 0) has reached: its bin.
+// The number of bin edges that a gradient in the upper half plane (y >= 0) has reached: its bin. One product and a
+// comparison decide every pair of 8-bit differences as exact arithmetic does, ties included.
 __device__ __forceinline__ int edges_reached(REAL x, REAL y, const REAL* __restrict__ cotangents)
 {
     int reached = 0;

@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-# Kernels whose bins must be exact: a*b followed by a comparison must not become one fused operation with one
-# rounding (494 of the 261,120 gradients of 8-bit images would change their bin where orientations are divisible
-# by 4). Sums of products in the other files gain from contraction: one rounding less, twice the speed.
+# Whether a * b + c may become one operation with one rounding. In HoG it may not, so that a GPU rounds as the tests
+# on a CPU do. (A bin is decided by one product and a comparison, which leave nothing to fuse; the usual test with two
+# products would misplace 494 of the 261,120 gradients of 8-bit images where orientations are divisible by 4.) Sums of
+# products gain from contraction: one rounding less, twice the speed.
 CONTRACTION = {"hog.cu": False, "wls.cu": True}
 
 
