@@ -9,9 +9,24 @@ import numpy as np
 
 from tests.cupy_double.machine import Block, Machine
 
-ELEMENTWISE = "add sub mul truediv floordiv mod pow matmul and_ or_ xor".split()
-COMPARISONS = "lt le gt ge eq ne".split()
-METHODS = "sum max min mean argmax argmin any all astype reshape ravel copy transpose cumsum".split()
+ELEMENTWISE = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor"]
+COMPARISONS = ["lt", "le", "gt", "ge", "eq", "ne"]
+METHODS = [
+    "sum",
+    "max",
+    "min",
+    "mean",
+    "argmax",
+    "argmin",
+    "any",
+    "all",
+    "astype",
+    "reshape",
+    "ravel",
+    "copy",
+    "transpose",
+    "cumsum",
+]
 
 
 def unwrap(value: Any) -> Any:
@@ -23,7 +38,7 @@ def unwrap(value: Any) -> Any:
     raise TypeError(f"Unsupported type {type(value)}")
 
 
-class ndarray:  # noqa: N801, PLW1641  CuPy's name
+class ndarray:  # noqa: N801  CuPy's name
     """A device array: NumPy's, behind a fence."""
 
     __array_ufunc__ = None  # NumPy's operators leave mixed operands to us, and we refuse host arrays

@@ -13,13 +13,66 @@ from tests.cupy_double import libraries, streams
 from tests.cupy_double.array import Pinned, ndarray, unwrap
 from tests.cupy_double.machine import CUDARuntimeError, Machine, OutOfMemoryError, Pool
 
-SAME = """exp log sqrt cos abs sign maximum minimum where clip sum mean max min argmax argmin any all isfinite isnan
- nanmin matmul cumsum cumulative_sum sort take_along_axis reshape moveaxis permute_dims astype percentile add subtract
- multiply logical_or logical_and concatenate concat stack zeros_like ones_like full_like tril abs square array_equal
- allclose""".split()
-MADE = "zeros ones full arange linspace eye".split()
-CONSTANTS = """float32 float64 float16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool_ pi nan inf newaxis finfo
- iinfo""".split()
+SAME = [
+    *(
+        "exp",
+        "log",
+        "sqrt",
+        "square",
+        "cos",
+        "abs",
+        "sign",
+        "maximum",
+        "minimum",
+        "where",
+        "clip",
+        "add",
+        "subtract",
+    ),
+    *(
+        "multiply",
+        "sum",
+        "mean",
+        "max",
+        "min",
+        "nanmin",
+        "argmax",
+        "argmin",
+        "any",
+        "all",
+        "isfinite",
+        "isnan",
+    ),
+    *(
+        "logical_or",
+        "logical_and",
+        "matmul",
+        "cumsum",
+        "cumulative_sum",
+        "sort",
+        "take_along_axis",
+        "percentile",
+    ),
+    *("reshape", "moveaxis", "permute_dims", "astype", "concatenate", "concat", "stack", "tril"),
+    *("zeros_like", "ones_like", "full_like", "array_equal", "allclose"),
+]
+MADE = ["zeros", "ones", "full", "arange", "linspace", "eye"]
+CONSTANTS = [
+    *(
+        "float16",
+        "float32",
+        "float64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+    ),
+    *("bool_", "pi", "nan", "inf", "newaxis", "finfo", "iinfo"),
+]
 
 
 def _lifted(function: Callable[..., Any]) -> Callable[..., ndarray]:
@@ -31,10 +84,11 @@ def _lifted(function: Callable[..., Any]) -> Callable[..., ndarray]:
     def call(*arguments: Any, out: ndarray | None = None, **named: Any) -> ndarray:
         given = [convert(a) for a in arguments]
         with np.errstate(all="ignore"):  # a GPU does not warn
-            if out is None:
-                result = np.asarray(function(*given, **named))
-            else:
-                result = function(*given, out=out.host, **named)
+            result = (
+                np.asarray(function(*given, **named))
+                if out is None
+                else function(*given, out=out.host, **named)
+            )
         if out is not None:
             return out
         flat = [a for x in arguments for a in (x if isinstance(x, list | tuple) else [x])]
@@ -42,6 +96,10 @@ def _lifted(function: Callable[..., Any]) -> Callable[..., ndarray]:
         return operands[0].like(result, *operands[1:]) if operands else ndarray(result)
 
     return call
+
+
+def _made(function: Callable[..., Any]) -> Callable[..., ndarray]:
+    return lambda *arguments, **named: ndarray(function(*arguments, **named))
 
 
 def _empty(shape: Any, dtype: Any = np.float64) -> ndarray:
@@ -172,7 +230,7 @@ def modules(machine: Machine) -> dict[str, types.ModuleType]:
     for name in SAME:
         setattr(cupy, name, _lifted(getattr(np, name)))
     for name in MADE:
-        setattr(cupy, name, lambda *a, function=getattr(np, name), **k: ndarray(function(*a, **k)))
+        setattr(cupy, name, _made(getattr(np, name)))
     for name in CONSTANTS:
         setattr(cupy, name, getattr(np, name))
     pool = Pool(machine)

@@ -14,7 +14,7 @@ class Stream:
 
     def __init__(self, null: bool = False, non_blocking: bool = False) -> None:
         self.eager = null
-        self.queue: list[Callable[[], None]] = []
+        self.queue: list[Callable[[], None] | None] = []
         self.done = 0
 
     def submit(self, work: Callable[[], None]) -> None:
@@ -26,8 +26,11 @@ class Stream:
     def run(self, until: int) -> None:
         """Do the first `until` pieces of work that were queued."""
         while self.done < until:
-            self.queue[self.done]()
+            work = self.queue[self.done]
+            self.queue[self.done] = None  # and the arrays that it holds
             self.done += 1
+            if work is not None:
+                work()
 
     def synchronize(self) -> None:
         """Do everything."""

@@ -123,29 +123,28 @@ def fit(X: Any, center: Any, W: Any, R: Any, l2: float, gram_precision: str = "f
         return WlsFit(cp.zeros((0, J)), sr / cp.where(sw > 0.0, sw, cp.ones_like(sw)), none, none)
     sums = _products(X, center, cp.concatenate([R, W], axis=1))
     xr, xw = sums[:, :J], sums[:, J:]
-    batches = []
-    for classes in memory.chunks(J, SYSTEM_BYTES * q * q):
-        gram = _grams(X, center, W, classes, gram_precision == "tf32")
-        batches.append(Systems(gram, X.dtype, xw[:, classes], sw[classes], l2))
+    coef, intercept = cp.zeros((q, J)), cp.zeros(J)
+    rank, ladder = np.zeros(J, dtype=np.intp), np.zeros(J, dtype=np.intp)
+
+    def work(part: slice) -> None:
+        gram = _grams(X, center, W, part, gram_precision == "tf32")
+        systems = Systems(gram, X.dtype, xw[:, part], sw[part], l2)
         del gram
-    coef, intercept = _solve(batches, xr, sr)
-    if X.dtype == np.float64:
-        penalty = cp.concatenate([batch.l2 for batch in batches])
-        residual = R - W * apply(X, center, coef, intercept)
-        delta, shift = _solve(batches, _products(X, center, residual) - penalty * coef, residual.sum(axis=0))
-        coef, intercept = coef + delta, intercept + shift
-    rank = np.concatenate([batch.rank for batch in batches])
-    ladder = np.concatenate([batch.ladder for batch in batches])
+        beta, b = systems.solve(xr[:, part], sr[part])
+        if X.dtype == np.float64:
+            beta, b = _refined(X, center, W[:, part], R[:, part], systems, beta, b)
+        coef[:, part], intercept[part] = beta, b
+        rank[part], ladder[part] = systems.rank, systems.ladder
+
+    memory.in_chunks(J, SYSTEM_BYTES * q * q, work, "classes")
     return WlsFit(coef, intercept, rank, ladder)
 
 
-def _solve(batches: list[Systems], xr: Any, sr: Any) -> tuple[Any, Any]:
-    found, first = [], 0
-    for batch in batches:
-        classes = slice(first, first + len(batch.rank))
-        found.append(batch.solve(xr[:, classes], sr[classes]))
-        first = classes.stop
-    return cp.concatenate([f[0] for f in found], axis=1), cp.concatenate([f[1] for f in found])
+def _refined(X: Any, center: Any, W: Any, R: Any, systems: Systems, beta: Any, b: Any) -> tuple[Any, Any]:
+    residual = R - W * apply(X, center, beta, b)
+    xr = _products(X, center, residual) - systems.l2 * beta
+    delta, shift = systems.solve(xr, residual.sum(axis=0))
+    return beta + delta, b + shift
 
 
 def _products(X: Any, center: Any, V: Any) -> Any:
@@ -163,7 +162,7 @@ def _products(X: Any, center: Any, V: Any) -> Any:
 def _grams(X: Any, center: Any, W: Any, classes: slice, tf32: bool) -> Any:
     """Return the lower triangles of (X - center)' diag(w_j) (X - center) for some classes: float64 (batch, q, q)."""
     q, J = X.shape[1], W.shape[1]
-    first, batch = classes.start, min(classes.stop, J) - classes.start
+    first, batch = classes.start, classes.stop - classes.start
     total = cp.zeros((batch, q, q))
 
     def add(block: Any, weights: Any, cut: int) -> None:
