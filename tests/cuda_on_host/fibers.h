@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdlib>
+#include <vector>
 #include <sys/mman.h>
 #include <ucontext.h>
 
@@ -50,15 +51,28 @@ NOT_SANITIZED void* new_stack() {
     return mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
+// ThreadSanitizer drops a report whose other thread is gone, so threads are kept to the end of the launch.
+static std::vector<void*> retired;
+
+NOT_SANITIZED void retire(Fiber& fiber) {
+    if (fiber.stack) munmap(fiber.stack, STACK_BYTES);
+    if (fiber.sanitizer_state) retired.push_back(fiber.sanitizer_state);
+    fiber.stack = fiber.sanitizer_state = nullptr;
+}
+
+NOT_SANITIZED void forget_retired() {
+#if defined(__SANITIZE_THREAD__)
+    for (void* thread : retired) __tsan_destroy_fiber(thread);
+#endif
+    retired.clear();
+}
+
 // Make `fiber` start at `entry`. `fresh`: it shares no history with the thread that had this fiber before.
 NOT_SANITIZED void prepare(Fiber& fiber, void (*entry)(), bool fresh) {
-    if (fresh && fiber.stack) {
-        munmap(fiber.stack, STACK_BYTES);
-        fiber.stack = nullptr;
-    }
+    if (fresh) retire(fiber);
     if (!fiber.stack) fiber.stack = new_stack();
 #if defined(__SANITIZE_THREAD__)
-    if (fresh || !fiber.sanitizer_state) fiber.sanitizer_state = __tsan_create_fiber(0);
+    if (!fiber.sanitizer_state) fiber.sanitizer_state = __tsan_create_fiber(0);
 #else
     fiber.sanitizer_state = nullptr;
 #endif

@@ -25,7 +25,9 @@ def poisoned(shape: Any, dtype: Any) -> np.ndarray:
 class Host:
     """Launches kernels on the CPU under one build mode and schedule.
 
-    `edit` changes the source text of a file before it is built: the mutation test plants faults with it.
+    `edit` changes the source text of a file before it is built, and `replace_launch` a launch: the mutation test
+    plants faults with them. `common` are macros that specialisations share unless they say otherwise, so that
+    fewer are built.
     """
 
     mode: str = "plain"
@@ -34,6 +36,7 @@ class Host:
     concurrent: bool = False
     edit: Any = None
     replace_launch: Any = None
+    common: dict = field(default_factory=dict)
     modules: dict = field(default_factory=dict)
 
     def run(self, plan: launch.Launch, *arguments: Any) -> None:
@@ -49,12 +52,13 @@ class Host:
     def module(self, plan: launch.Launch) -> HostModule:
         """Return the built specialisation."""
         file = TABLE[plan.kernel].file
-        key = (file, plan.macros)
+        definitions = launch.macros(**(self.common.get(file, {}) | dict(plan.macros)))
+        key = (file, definitions)
         if key not in self.modules:
             code = launch.source(file)
             if self.edit is not None:
                 code = self.edit(file, code)
-            options = launch.options(file, plan.macros)
+            options = launch.options(file, definitions)
             self.modules[key] = HostModule(
                 code, options, self.mode, self.schedule, self.seed, self.concurrent
             )

@@ -19,7 +19,7 @@ NOT_SANITIZED void check_sizes(const Configuration& sizes, size_t shared) {
 
 NOT_SANITIZED void resize_threads(size_t count) {
     while (block.threads.size() > count) {
-        munmap(block.threads.back().stack, STACK_BYTES);
+        retire(block.threads.back());
         block.threads.pop_back();
     }
     block.threads.resize(count);
@@ -70,6 +70,8 @@ NOT_SANITIZED int launch(void (*kernel)(void*), void* arguments, const Configura
     block.shared_bytes = shared;
     shared_memory = (unsigned char*)malloc(shared);  // exactly, so that AddressSanitizer sees its end
     run_grid(sizes);
+    if (concurrent) resize_threads(0);
+    forget_retired();
     if (!concurrent) free(shared_memory);  // concurrent blocks keep theirs: a reused address would be a false race
     return block.failed;
 }

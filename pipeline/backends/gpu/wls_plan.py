@@ -128,4 +128,4 @@ def update_scores(dtype: np.dtype, n: int, n_classes: int) -> Launch:
 
 def sum_in_order() -> Launch:
     """Return the launch that adds up any number of float64 values."""
-    return Launch("sum_in_order", macros(REAL=np.dtype(np.float64)), (1,), (SUM_THREADS,), 8 * SUM_THREADS)
+    return Launch("sum_in_order", macros(REAL=np.dtype(np.float32)), (1,), (SUM_THREADS,), 8 * SUM_THREADS)
