@@ -403,7 +403,7 @@ def test_images_are_taken_in_halves_when_memory_runs_out(machine, gpu, caplog, m
     extractor = HogExtractor(backend="gpu").fit(pixels[:1])
     wanted = HogExtractor().fit_transform(pixels)
     machine.limit = machine.used + 2 * wanted.nbytes + 200_000
-    monkeypatch.setattr(memory, "chunk", lambda n, bytes_per_item: n)
+    monkeypatch.setattr(memory, "chunk", lambda n, *_, **__: n)
     done = []
     with caplog.at_level(logging.WARNING):
         X = features(
@@ -488,7 +488,7 @@ def test_a_failed_allocation_leaves_sums_as_they_were(machine, gpu, monkeypatch)
     center = np.zeros(24)
     wanted = backends.get("cpu").wls.fit(X, center, W, R, 0.1)
     device = [gpu.put(a) for a in (X, center, W, R)]
-    monkeypatch.setattr(memory, "chunk", lambda n, bytes_per_item: n)
+    monkeypatch.setattr(memory, "chunk", lambda n, *_, **__: n)
     machine.limit = machine.used + X.nbytes * 3
     got = gpu.wls.fit(*device, 0.1)
     assert machine.count["emptied"] >= 1

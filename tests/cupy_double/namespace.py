@@ -258,6 +258,7 @@ def modules(machine: Machine) -> dict[str, types.ModuleType]:
             get_elapsed_time=streams.get_elapsed_time,
             memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
             device=types.SimpleNamespace(get_cublas_handle=lambda: 0),
+            set_allocator=lambda allocator=None: None,
             is_available=lambda: machine.devices > 0 and machine.fault is None,
         ),
     )

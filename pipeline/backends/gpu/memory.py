@@ -36,9 +36,9 @@ def fits(nbytes: int) -> bool:
     return nbytes <= SHARE * free_bytes()
 
 
-def chunk(n: int, bytes_per_item: int) -> int:
+def chunk(n: int, bytes_per_item: int, largest: int = LARGEST) -> int:
     """Return how many of `n` items to work on at a time, at least 1, when each takes `bytes_per_item`."""
-    budget = min(LARGEST, SHARE * free_bytes())
+    budget = min(largest, SHARE * free_bytes())
     return max(1, min(n, int(budget) // max(bytes_per_item, 1)))
 
 
@@ -51,12 +51,18 @@ def chunks(n: int, bytes_per_item: int) -> Iterator[slice]:
         begin = part.stop
 
 
-def in_chunks(n: int, bytes_per_item: int, work: Callable[[slice], None], what: str = "rows") -> None:
+def in_chunks(
+    n: int,
+    bytes_per_item: int,
+    work: Callable[[slice], None],
+    what: str = "rows",
+    largest: int = LARGEST,
+) -> None:
     """Call work(part) for slices that cover `n` items; on a failed allocation again with half of the items.
 
     `work` must leave nothing behind when it fails: it may be called again for a part that it has begun.
     """
-    begin, size = 0, chunk(n, bytes_per_item)
+    begin, size = 0, chunk(n, bytes_per_item, largest)
     while begin < n:
         part = slice(begin, min(begin + size, n))
         if attempt(work, part):

@@ -136,7 +136,7 @@ def fit(X: Any, center: Any, W: Any, R: Any, l2: float, gram_precision: str = "f
         coef[:, part], intercept[part] = beta, b
         rank[part], ladder[part] = systems.rank, systems.ladder
 
-    memory.in_chunks(J, SYSTEM_BYTES * q * q, work, "classes")
+    memory.in_chunks(J, SYSTEM_BYTES * q * q, work, "classes", largest=memory.free_bytes())
     return WlsFit(coef, intercept, rank, ladder)
 
 
