@@ -21,10 +21,12 @@ def _check(ok: bool, setting: str, found: object, expected: str) -> None:
 
 
 class BackendName(Enum):
-    """The folder under ``pipeline/backends`` that does the numerical work."""
+    """The folder under ``pipeline/backends`` that does the numerical work; ``auto``: gpu if usable, else cpu."""
 
     reference = "reference"
     cpu = "cpu"
+    gpu = "gpu"
+    auto = "auto"
 
 
 class DataName(Enum):
@@ -84,8 +86,10 @@ class Backend:
 
     name: BackendName = BackendName.cpu
     threads: int = 0  # 0: every core this process may use
+    device: int = 0  # gpu: number of the GPU
 
     def __post_init__(self) -> None:
+        _check(self.device >= 0, "backend.device", self.device, "the number of a GPU, from 0")
         _check(self.threads >= 0, "backend.threads", self.threads, "0 (every core) or a number of threads")
 
 
@@ -215,8 +219,15 @@ class Classifier:
     class_weight: str | None = None
     dtype: FloatType = FloatType.float32
     random_state: int = 0
+    gram_precision: str = "full"  # gpu with float32: "tf32" builds the Gram matrices on tensor cores
 
     def __post_init__(self) -> None:
+        _check(
+            self.gram_precision in ("full", "tf32"),
+            "classifier.gram_precision",
+            self.gram_precision,
+            "full or tf32",
+        )
         _check(self.n_rounds >= 1, "classifier.n_rounds", self.n_rounds, "at least 1")
         _check(
             0.0 < self.learning_rate <= 1.0,

@@ -15,6 +15,8 @@ import json
 import struct
 import zipfile
 import zlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -86,6 +88,10 @@ class Model:
         ModelError
             If the images have another size or type than the model was trained on.
         """
+        return backends.get(self.backend).get(self._features(pixels))
+
+    def _features(self, pixels: np.ndarray) -> Any:
+        """Return the features where the backend works."""
         pixels = np.asarray(pixels)
         wanted = (self.image.height, self.image.width)
         if pixels.ndim != 3 or pixels.shape[1:] != wanted:
@@ -97,17 +103,17 @@ class Model:
             )
         if pixels.dtype != np.uint8:
             raise ModelError(f"the model takes 8-bit images (uint8, 0 to 255), not {pixels.dtype}")
-        return np.asarray(self.extractor.transform(preprocessed(pixels, self.preprocess, self.backend)))
+        return features(pixels, None, self.preprocess, self.extractor, len(pixels))
 
     def predict_proba(self, pixels: np.ndarray) -> np.ndarray:
         """Return probabilities (n, n_classes) of images uint8 (n, height, width), columns as `class_names`.
 
         A class without training images has probability 0.
         """
-        return self.proba_of_features(self.features(pixels))
+        return self.proba_of_features(self._features(pixels))
 
-    def proba_of_features(self, features: np.ndarray) -> np.ndarray:
-        """Return probabilities (n, n_classes) from HoG features (n, n_features)."""
+    def proba_of_features(self, features: Any) -> np.ndarray:
+        """Return probabilities (n, n_classes) from HoG features (n, n_features), on the host or the device."""
         proba = self.classifier.predict_proba(features)
         full = np.zeros((len(proba), len(self.class_names)), dtype=proba.dtype)
         full[:, np.asarray(self.classifier.classes_, dtype=np.intp)] = proba
@@ -118,10 +124,35 @@ class Model:
         return np.array(self.class_names)[self.predict_proba(pixels).argmax(axis=1)]
 
 
-def preprocessed(pixels: np.ndarray, step: config.Preprocess, backend: str) -> np.ndarray:
-    """Apply the preprocessing step of the settings to images uint8 (n, h, w), on the named backend."""
-    home = backends.get(backend)
-    return home.get(home.preprocess.apply(home.put(np.ascontiguousarray(pixels)), step))
+def features(
+    pixels: np.ndarray,
+    index: np.ndarray | None,
+    step: config.Preprocess,
+    extractor: HogExtractor,
+    size: int,
+    advance: Callable[[int, int], None] | None = None,
+    stages: Callable[[str], AbstractContextManager[Any]] = nullcontext,
+) -> Any:
+    """Return the HoG features (n, n_features) of pixels[index] (None: all), where the extractor's backend works.
+
+    Parameters
+    ----------
+    pixels : uint8 (N, h, w) in host memory, possibly memory-mapped
+    step : preprocessing of each image
+    size : images at a time, unless the backend knows better
+    advance : told (images done, images in all)
+    stages : called with "preprocess" and "hog", returns the context in which that part of the work is done
+    """
+    home = backends.get(extractor.backend)
+
+    def work(batch: Any) -> Any:
+        with stages("preprocess"):
+            batch = home.preprocess.apply(batch, step)
+        with stages("hog"):
+            return extractor.transform(batch)
+
+    n_features = extractor.layout_.n_features
+    return home.map_images(pixels, index, work, n_features, extractor.dtype, size, advance)
 
 
 def fitted_extractor(extractor: HogExtractor, image: config.Image) -> HogExtractor:

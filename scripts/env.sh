@@ -1,5 +1,5 @@
 # Sourced by scripts/run and scripts/test: makes .venv beside pyproject.toml and installs this project into it, once,
-# and again when pyproject.toml or constraints.txt have changed. Usage: source env.sh; ensure_env "" | "[test]"
+# and again when pyproject.toml or constraints.txt have changed. Usage: source env.sh; ensure_env "" | "[test,gpu-ci]"
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 venv="$root/.venv"
@@ -21,9 +21,9 @@ find_python() {
 
 ensure_env() {
     local extras="$1" stamp wanted python
-    # the extra holds all of the plain set, so its stamp serves both
+    # the extras hold all of the plain set, so their stamp serves both
     wanted="$(cat "$root/pyproject.toml" "$root/constraints.txt" | cksum) at $root"
-    for stamp in "$venv/.installed[test]" "$venv/.installed$extras"; do
+    for stamp in "$venv/.installed[test,gpu-ci]" "$venv/.installed$extras"; do
         if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && "$venv/bin/python" -c '' 2>/dev/null; then
             return 0
         fi
@@ -37,6 +37,13 @@ ensure_env() {
     if ! "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
         -c "$root/constraints.txt" -e "$root$extras" >&2; then
         echo "The installation failed; the lines above say why. Is this machine online?" >&2
+        return 2
+    fi
+    # The tests look up names in cuCIM and need none of what it would bring along: CUDA libraries, several GB.
+    if [[ "$extras" == *gpu-ci* && "$(uname -s)" == Linux ]] &&
+        ! "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+            -c "$root/constraints.txt" --no-deps cucim-cu12 >&2; then
+        echo "The installation of cucim-cu12 failed; the lines above say why." >&2
         return 2
     fi
     rm -f "$venv"/.installed*

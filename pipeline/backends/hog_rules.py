@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,10 +44,22 @@ def check(pixels: np.ndarray, layout: HogLayout, block_norm: str, transform_sqrt
         raise ValueError(
             f"pixels of shape {pixels.shape} do not fit the layout, which needs (n, {str(wanted)[1:-1]})"
         )
-    if transform_sqrt and pixels.size and pixels.dtype.kind in "if" and np.nanmin(pixels) < 0:
+    if transform_sqrt and pixels.size and pixels.dtype.kind in "if":
+        check_roots(float(np.nanmin(pixels)))
+
+
+def check_roots(smallest: float) -> None:
+    """Refuse to take square roots if the smallest pixel is negative.
+
+    Raises
+    ------
+    ValueError
+        If it is.
+    """
+    if smallest < 0:
         raise ValueError(
-            "transform_sqrt=True takes square roots of pixels, but the smallest pixel is "
-            f"{np.nanmin(pixels)}; shift the pixels to 0 or above, or set transform_sqrt=False"
+            f"transform_sqrt=True takes square roots of pixels, but the smallest pixel is {smallest:g}; "
+            "shift the pixels to 0 or above, or set transform_sqrt=False"
         )
 
 
@@ -68,3 +81,26 @@ def check_picture(layout: HogLayout) -> None:
 def float_type(dtype: np.dtype) -> np.dtype:
     """Return the type in which pixels are subtracted: float32 for float16 and float32, else float64."""
     return np.dtype(np.float32 if dtype in (np.float16, np.float32) else np.float64)
+
+
+def cotangents(orientations: int, dtype: np.dtype) -> np.ndarray:
+    """Return the cotangent of the upper edge of each bin but the last; -inf, which nothing reaches, for the last.
+
+    On the axes and diagonals, where gradients lie exactly on an edge, the value is exact, or next to exact on
+    the side where scikit-image's edge 180 / n * i was rounded to.
+
+    Returns
+    -------
+    ndarray of `dtype`, shape (orientations,)
+    """
+    out = np.full(orientations, -np.inf, dtype=dtype)
+    for i in range(1, orientations):
+        edge = 180.0 / orientations * i
+        quarter = round(edge / 45.0)
+        if abs(edge - 45.0 * quarter) < 1e-9:
+            value = dtype.type(2 - quarter)  # 45, 90, 135 degrees: 1, 0, -1
+            beyond = np.sign(edge - 45.0 * quarter)
+            out[i - 1] = np.nextafter(value, dtype.type(-2 * beyond)) if beyond else value
+        else:
+            out[i - 1] = 1.0 / math.tan(math.radians(edge))
+    return out

@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
 
     from pipeline.config import Preprocess
     from pipeline.features.layout import HogLayout
 
-Array = Any  # an array of the backend's own namespace
+Array = Any  # an array of the backend's own namespace, or its stand-in for a matrix too large for the device
 
 
 class WlsFit(NamedTuple):
@@ -22,8 +24,8 @@ class WlsFit(NamedTuple):
 
     coef: Array  # float64 (q, J)
     intercept: Array  # float64 (J,)
-    rank: Array  # int (J,): numerical rank of each weighted, centred design
-    ladder: Array  # int (J,): 0 Cholesky; 1 to 3 Cholesky after raising l2 tenfold that often; 4 eigendecomposition
+    rank: Array  # int (J,), in host memory: numerical rank of each weighted, centred design
+    ladder: Array  # int (J,), in host memory: 0 Cholesky; 1 to 3 with l2 raised tenfold that often; 4 minimum norm
 
 
 class ComponentwiseSums(NamedTuple):
@@ -39,6 +41,9 @@ class PreprocessModule(Protocol):
 
     def apply(self, pixels: Array, step: Preprocess) -> Array:
         """Apply one preprocessing step to a batch (n, h, w)."""
+
+    def require(self, step: Preprocess) -> None:
+        """Raise BackendError if this machine lacks what the step needs, before any image is read."""
 
 
 class HogModule(Protocol):
@@ -62,7 +67,9 @@ class WlsModule(Protocol):
     def gather(self, X: Array, columns: np.ndarray, center: Array) -> Array:
         """Return X[:, columns] - center[columns] as a contiguous array (n, q)."""
 
-    def fit(self, X: Array, center: Array, W: Array, R: Array, l2: float) -> WlsFit:
+    def fit(
+        self, X: Array, center: Array, W: Array, R: Array, l2: float, gram_precision: str = "full"
+    ) -> WlsFit:
         """Minimise sum_i w_ij (r_ij / w_ij - b_j - (x_i - center)'beta_j)^2 + l2 |beta_j|^2 for each class j."""
 
     def componentwise_sums(self, X: Array, center: Array, W: Array, R: Array) -> ComponentwiseSums:
@@ -77,20 +84,68 @@ class WlsModule(Protocol):
         """Return cos((X - center) @ R + b), shape (n, n_components), with R and b drawn from (seed, index)."""
 
 
+class ScoresModule(Protocol):
+    """``scores.py``: what a round does to the scores (n, J), fused. A backend without one has the loop's array code."""
+
+    def targets(self, codes: np.ndarray, n_classes: int) -> Array:
+        """Return class numbers (n,) in the form that the other functions take as `labels`."""
+
+    def working_response(
+        self, F: Array, labels: Array, weight: Array, z_max: float, clip: str, floor: float
+    ) -> tuple[Array, Array]:
+        """Return weights W and weighted responses R of one round, (n, J) each."""
+
+    def advance(
+        self, F: Array, values: Array, factor: float, labels: Array, weight: Array
+    ) -> tuple[Array, Array]:
+        """Return F + factor (values - their row mean), and (2,): its largest absolute score, its log-loss sum."""
+
+
 class Backend(Protocol):
     """A backend package."""
 
     name: str
     xp: Any
+    scores: ScoresModule | None
     preprocess: PreprocessModule
     hog: HogModule
     wls: WlsModule
 
     def put(self, array: np.ndarray) -> Array:
-        """Copy a host array to where the backend works."""
+        """Copy a host array to where the backend works; an array that is there already is returned as it is."""
 
     def get(self, array: Array) -> np.ndarray:
-        """Copy an array of the backend to the host."""
+        """Copy an array of the backend to the host; a host array is returned as it is."""
+
+    def holds(self, array: Any) -> bool:
+        """Tell whether `array` is where the backend works and out of NumPy's sight."""
+
+    def rows(self, array: Array, index: np.ndarray) -> Array:
+        """Return array[index] for a host array of row numbers, contiguous."""
+
+    def map_images(
+        self,
+        pixels: np.ndarray,
+        index: np.ndarray | None,
+        work: Callable[[Array], Array],
+        width: int,
+        dtype: str,
+        size: int,
+        advance: Callable[[int, int], None] | None = None,
+    ) -> Array:
+        """Return the matrix (n, width), where the backend works, of what `work` makes of the images.
+
+        Parameters
+        ----------
+        pixels : (N, h, w), or (N, h, w, channels), in host memory, possibly memory-mapped
+        index : numbers of the images wanted, or None for all
+        work : gets some of the images where the backend works, returns a row for each; must not keep them
+        size : images at a time, unless the backend knows better
+        advance : told (images done, images in all) now and then
+        """
+
+    def first_not_finite(self, X: Array) -> int | None:
+        """Return the first row of X (n, p) that holds NaN or infinity, or None."""
 
     def threads(self, count: int) -> Any:
         """Return a context manager that limits the backend to `count` threads (0: every core)."""

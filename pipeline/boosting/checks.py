@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import column_or_1d, validate_data
 
 if TYPE_CHECKING:
+    from pipeline.backends.protocol import Backend
     from pipeline.boosting.estimator import LogitBoostClassifier
     from pipeline.boosting.loop import OnRound
 
@@ -31,7 +32,12 @@ def _above(value: Any, low: float, high: float = np.inf, inclusive: bool = True)
 
 def parameters(model: LogitBoostClassifier) -> None:
     """Check every constructor parameter; raise ValueError naming the first that cannot be used."""
-    choices = {"learner": LEARNERS, "clip": ("gradient", "paper"), "dtype": ("float32", "float64")}
+    choices = {
+        "learner": LEARNERS,
+        "clip": ("gradient", "paper"),
+        "dtype": ("float32", "float64"),
+        "gram_precision": ("full", "tf32"),
+    }
     for name, allowed in choices.items():
         if getattr(model, name) not in allowed:
             raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {getattr(model, name)!r}")
@@ -89,11 +95,53 @@ def magnitude(mean: np.ndarray, variance: np.ndarray, n: int, dtype: str) -> Non
                          f"variance {variance[worst]:.3g}); scale the features or use dtype='float64'")  # fmt: skip
 
 
-def validation_set(model: LogitBoostClassifier, validation: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def features(model: LogitBoostClassifier, backend: Backend, X: Any, dtype: Any, *, reset: bool) -> Any:
+    """Return X (n, p), checked: finite numbers of one of the types `dtype`, as many columns as the model knows.
+
+    An array that lies where the backend works is checked there and stays there; any other goes through
+    scikit-learn's own check.
+    """
+    if not backend.holds(X):
+        return validate_data(model, X, dtype=dtype, order="C", reset=reset)
+    if X.ndim != 2 or X.shape[0] == 0 or X.shape[1] == 0:
+        raise ValueError(
+            f"X must be a matrix (rows, features) with at least one of each, not of shape {X.shape}"
+        )
+    allowed = [np.dtype(kind) for kind in (dtype if isinstance(dtype, list) else [dtype])]
+    if X.dtype not in allowed:
+        X = X.astype(allowed[0])
+    bad = backend.first_not_finite(X)
+    if bad is not None:
+        raise ValueError(f"X holds NaN or infinity in row {bad}; remove the row or mend its features")
+    if reset:
+        model.n_features_in_ = X.shape[1]
+    elif X.shape[1] != model.n_features_in_:
+        raise ValueError(
+            f"X has {X.shape[1]} features, but LogitBoostClassifier is expecting {model.n_features_in_} "
+            "features as input"
+        )
+    return X
+
+
+def training_set(model: LogitBoostClassifier, backend: Backend, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+    """Return X (n, p) and y (n,), checked; see :func:`features`."""
+    kinds = [np.float64, np.float32]
+    if not backend.holds(X):
+        return validate_data(model, X, y, dtype=kinds, order="C")
+    X = features(model, backend, X, kinds, reset=True)
+    y = column_or_1d(y, warn=True)
+    if len(y) != X.shape[0]:
+        raise ValueError(f"X has {X.shape[0]} rows, but y has {len(y)}")
+    return X, y
+
+
+def validation_set(
+    model: LogitBoostClassifier, backend: Backend, validation: Any
+) -> tuple[Any, np.ndarray, np.ndarray]:
     """Return (X, y, unit weights) of an explicit validation set, checked against the training classes."""
     if not isinstance(validation, tuple | list) or len(validation) != 2:
         raise ValueError("validation must be a pair (X, y)")
-    X = validate_data(model, validation[0], dtype=model.dtype_, order="C", reset=False)
+    X = features(model, backend, validation[0], model.dtype_, reset=False)
     y = np.asarray(validation[1])
     if y.shape != (X.shape[0],):
         raise ValueError(f"validation: y must be of shape ({X.shape[0]},), not {y.shape}")

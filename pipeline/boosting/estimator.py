@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+from sklearn.utils.validation import check_is_fitted, check_random_state
 
 from pipeline import backends
 from pipeline.boosting import checks, state
@@ -70,8 +70,11 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
         Seed of subsets, random features and the validation split.
     warm_start : bool
         Continue from the rounds of the last `fit` up to `n_rounds`.
-    backend : {"cpu", "reference"}
-        Who does the numerical work.
+    backend : {"cpu", "gpu", "reference"}
+        Who does the numerical work. With ``gpu``, X may be a CuPy array: it stays on the device.
+    gram_precision : {"full", "tf32"}
+        ``tf32``: a GPU builds float32 Gram matrices from inputs rounded to 10 bits, on its tensor cores; gradients
+        and factorisations keep their precision. Other backends, and float64, take no notice.
     verbose : int
         1 prints about twenty lines per fit, 2 one line per round.
 
@@ -119,6 +122,7 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
         random_state: int | np.random.RandomState | None = None,
         warm_start: bool = False,
         backend: str = "cpu",
+        gram_precision: str = "full",
         verbose: int = 0,
     ) -> None:
         self.learner = learner
@@ -139,6 +143,7 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
         self.warm_start = warm_start
         self.backend = backend
+        self.gram_precision = gram_precision
         self.verbose = verbose
 
     def fit(
@@ -166,11 +171,13 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
             Naming the parameter or argument that cannot be used and why.
         """
         checks.parameters(self)
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], order="C")
+        backend = backends.get(self.backend)
+        X, y = checks.training_set(self, backend, X, y)
         check_classification_targets(y)
         weight = checks.sample_weight(sample_weight, self.class_weight, y)
         if (weight == 0.0).any():
-            X, y, weight = X[weight > 0.0], y[weight > 0.0], weight[weight > 0.0]
+            X = backend.rows(X, np.flatnonzero(weight > 0.0))
+            y, weight = y[weight > 0.0], weight[weight > 0.0]
         self._set_classes(y)
         if not (self.warm_start and hasattr(self, "_history")):
             small = X.size <= PROMOTED
@@ -185,10 +192,10 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
         X = X.astype(self.dtype_, copy=False)
         held_out = None
         if validation is not None:
-            held_out = checks.validation_set(self, validation)
+            held_out = checks.validation_set(self, backend, validation)
         elif self.early_stopping:
-            X, held_out, y, weight = self._cut_validation(X, y, weight)
-        self._boost(X, y, weight, held_out, on_round or checks.printer(self.verbose))
+            X, held_out, y, weight = self._cut_validation(backend, X, y, weight)
+        self._boost(backend, X, y, weight, held_out, on_round or checks.printer(self.verbose))
         return self
 
     def _set_classes(self, y: np.ndarray) -> None:
@@ -203,24 +210,24 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
             )
         self.classes_ = classes
 
-    def _cut_validation(self, X, y, weight):
+    def _cut_validation(self, backend, X, y, weight):
         size = max(round(self.validation_fraction * len(y)), self.classes_.size)
         try:
-            parts = train_test_split(X, y, weight, test_size=size, stratify=y, random_state=self.seed_)
+            kept, held = train_test_split(
+                np.arange(len(y)), test_size=size, stratify=y, random_state=self.seed_
+            )
         except ValueError as error:
             raise ValueError(
                 f"early_stopping cannot cut a stratified validation_fraction={self.validation_fraction} "
                 f"from {len(y)} rows ({error}); give fit a validation set or turn early_stopping off"
             ) from error
-        X, X_held, y, y_held, weight, weight_held = parts
-        return np.ascontiguousarray(X), (X_held, y_held, weight_held), y, weight
+        return backend.rows(X, kept), (backend.rows(X, held), y[held], weight[held]), y[kept], weight[kept]
 
-    def _boost(self, X, y, weight, held_out, on_round) -> None:
-        backend = backends.get(self.backend)
+    def _boost(self, backend, X, y, weight, held_out, on_round) -> None:
         device = backend.put(X)
         mean, variance = backend.wls.column_moments(device, backend.put(weight))
         variance = backend.get(variance)
-        checks.magnitude(backend.get(mean), variance, len(X), self.dtype_)
+        checks.magnitude(backend.get(mean), variance, X.shape[0], self.dtype_)
         warm = bool(self._history.steps)
         center = backend.put(self.center_) if warm else mean
         active = np.flatnonzero(variance > 0.0)
@@ -228,7 +235,7 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
         train = self._scores(design, device, y, weight)
         watched = None
         if held_out is not None:
-            watched = self._scores(design, backend.put(np.ascontiguousarray(held_out[0])), *held_out[1:])
+            watched = self._scores(design, backend.put(held_out[0]), *held_out[1:])
         patience = self.patience if self.early_stopping else None
         rules = Rules(self.n_rounds, self.learning_rate, self.z_max, self.clip, self.trim, patience)
         learner = make_learner(self.get_params())
@@ -240,13 +247,16 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
 
     def _scores(self, design: Design, X, y, weight) -> Scores:
         backend, J = design.backend, self.classes_.size
-        Y = (np.asarray(y)[:, None] == self.classes_[None, :]).astype(self.dtype_)
+        if backend.scores is not None:
+            labels = backend.scores.targets(np.searchsorted(self.classes_, y), J)
+        else:
+            labels = backend.put((np.asarray(y)[:, None] == self.classes_[None, :]).astype(self.dtype_))
         F = start_scores(backend, self.seed_, self._history.steps, X, design.center, J)
-        return Scores(X, F, backend.put(Y), backend.put(weight.astype(self.dtype_)), float(weight.sum()))
+        return Scores(X, F, labels, backend.put(weight.astype(self.dtype_)), float(weight.sum()))
 
     def _finish(self, backend, history: History, variance: np.ndarray) -> None:
         """Bring the model home and set the fitted attributes."""
-        history.steps = [state.to_host(backend, step) for step in history.steps]
+        history.steps = state.to_host(backend, history.steps)
         self.n_rounds_ = len(history.steps)
         self.train_loss_ = list(history.train_loss)
         self.validation_loss_ = list(history.validation_loss)
@@ -265,8 +275,8 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
 
     def _raw_scores(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "classes_")
-        X = validate_data(self, X, dtype=self.dtype_, order="C", reset=False)
         backend = backends.get(self.backend)
+        X = checks.features(self, backend, X, self.dtype_, reset=False)
         device, center = backend.put(X), backend.put(self.center_)
         if self._linear is not None:
             coef, intercept = backend.put(self._linear.coef), backend.put(self._linear.intercept)
@@ -295,12 +305,12 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
         if len(self._history.steps) != self.n_rounds_:
             raise ValueError("this model was saved as one linear model without its rounds: staged predictions need "
                              "the fitted estimator itself")  # fmt: skip
-        X = validate_data(self, X, dtype=self.dtype_, order="C", reset=False)
         backend = backends.get(self.backend)
+        X = checks.features(self, backend, X, self.dtype_, reset=False)
         device, center = backend.put(X), backend.put(self.center_)
         F = backend.xp.zeros((X.shape[0], self.classes_.size), dtype=X.dtype)
         for step in self._history.steps:
-            F = F + evaluate(backend, step, device, center, self.seed_)
+            F = F + evaluate(backend, step.placed(backend), device, center, self.seed_)
             yield softmax(np, backend.get(F))
 
     @property

@@ -63,14 +63,18 @@ class Step:
         """Return the step multiplied by `factor`."""
         return Step(self.coef * factor, self.intercept * factor, self.index, self.columns, self.gamma)
 
+    def placed(self, backend: Backend) -> Step:
+        """Return the step with its arrays where the backend works."""
+        return Step(backend.put(self.coef), backend.put(self.intercept), self.index, self.columns, self.gamma)
+
 
 class Fitted(NamedTuple):
     """A step, its values on the training rows, and how its factorisations went."""
 
     step: Step
     values: Array  # (n, J), dtype of X
-    rank: Array  # int (J,)
-    ladder: Array  # int (J,)
+    rank: Array  # int (J,), in host memory
+    ladder: Array  # int (J,), in host memory
 
 
 def evaluate(backend: Backend, step: Step, X: Array, center: Array, seed: int) -> Array:
@@ -102,11 +106,12 @@ class Ridge:
     """All features, with penalty l2 on every coefficient; l2 = 0 is the learner ``full``."""
 
     l2: float
+    gram_precision: str = "full"
 
     def fit(self, design: Design, W: Array, R: Array, index: int) -> Fitted:
         """Fit J ridge regressions on all columns."""
         wls = design.backend.wls
-        found = wls.fit(design.X, design.center, W, R, self.l2)
+        found = wls.fit(design.X, design.center, W, R, self.l2, self.gram_precision)
         step = Step(found.coef, found.intercept, index)
         return Fitted(step, wls.apply(design.X, design.center, *found[:2]), found.rank, found.ladder)
 
@@ -117,6 +122,7 @@ class Subspace:
 
     size: int
     l2: float
+    gram_precision: str = "full"
 
     def fit(self, design: Design, W: Array, R: Array, index: int) -> Fitted:
         """Fit J ridge regressions on the columns drawn for round `index`."""
@@ -125,7 +131,7 @@ class Subspace:
         columns = np.sort(_generator(design, index).choice(design.active, size, replace=False))
         Xs = wls.gather(design.X, columns, design.center)
         zero = xp.zeros(size)
-        found = wls.fit(Xs, zero, W, R, self.l2)
+        found = wls.fit(Xs, zero, W, R, self.l2, self.gram_precision)
         step = Step(found.coef, found.intercept, index, columns=columns)
         return Fitted(step, wls.apply(Xs, zero, *found[:2]), found.rank, found.ladder)
 
@@ -140,6 +146,7 @@ class RandomFeatures:
     n_components: int
     width: tuple[float, float]
     l2: float
+    gram_precision: str = "full"
 
     def fit(self, design: Design, W: Array, R: Array, index: int) -> Fitted:
         """Fit J ridge regressions on the random features of round `index`."""
@@ -149,7 +156,7 @@ class RandomFeatures:
         gamma = width / design.total_variance if design.total_variance > 0.0 else 0.0
         phi = wls.random_features(design.X, design.center, gamma, self.n_components, design.seed, index)
         zero = xp.zeros(self.n_components)
-        found = wls.fit(phi, zero, W, R, self.l2)
+        found = wls.fit(phi, zero, W, R, self.l2, self.gram_precision)
         step = Step(found.coef, found.intercept, index, gamma=gamma)
         return Fitted(step, wls.apply(phi, zero, *found[:2]), found.rank, found.ladder)
 
@@ -180,30 +187,31 @@ class Componentwise:
         # Features that tie in exact arithmetic differ by rounding: the lowest index among the equals wins.
         equal = gain >= xp.max(gain, axis=0, keepdims=True) * (1.0 - 64.0 * eps)
         best = xp.argmax(xp.astype(equal, xp.int8), axis=0)
-        host = design.backend.get
-        chosen = np.asarray(host(best), dtype=np.intp)
-        columns, slot = np.unique(chosen, return_inverse=True)
-        classes = np.arange(chosen.size)
         picked = xp.take_along_axis(slope, best[None, :], axis=0)[0, :]
         offset = (sr - xp.take_along_axis(sums.xw, best[None, :], axis=0)[0, :] * picked) / safe
+        # one small transfer; feature numbers are exact in float64
+        home = np.asarray(design.backend.get(xp.stack([xp.astype(best, xp.float64), picked])))
+        chosen = home[0].astype(np.intp)
+        columns, slot = np.unique(chosen, return_inverse=True)
+        classes = np.arange(chosen.size)
         coef = np.zeros((columns.size, chosen.size))
-        coef[slot, classes] = np.asarray(host(picked))
+        coef[slot, classes] = home[1]
         step = Step(design.backend.put(coef), offset, index, columns=columns)
         values = evaluate(design.backend, step, design.X, design.center, design.seed)
-        flags = xp.zeros(chosen.size, dtype=xp.int64)
+        flags = np.zeros(chosen.size, dtype=np.intp)
         return Fitted(step, values, flags + 1, flags)
 
 
 def make_learner(params: dict[str, Any]) -> Learner:
     """Return the learner that the estimator's parameters name."""
-    name, l2 = params["learner"], float(params["l2"])
+    name, l2, precision = params["learner"], float(params["l2"]), params["gram_precision"]
     if name == "full":
-        return Ridge(0.0)
+        return Ridge(0.0, precision)
     if name == "ridge":
-        return Ridge(l2)
+        return Ridge(l2, precision)
     if name == "subspace":
-        return Subspace(int(params["subspace_size"]), l2)
+        return Subspace(int(params["subspace_size"]), l2, precision)
     if name == "random_features":
         low, high = width_range(params["gamma"])
-        return RandomFeatures(int(params["n_components"]), (low, high), l2)
+        return RandomFeatures(int(params["n_components"]), (low, high), l2, precision)
     return Componentwise()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.boosting.learners import Design, Fitted, Learner, Step, evaluate
-from pipeline.boosting.loss import SCORE_LIMIT, WEIGHT_FLOOR, log_loss, softmax, trim, working_response
+from pipeline.boosting.loss import SCORE_LIMIT, WEIGHT_FLOOR, log_loss_sum, softmax, trim, working_response
 
 if TYPE_CHECKING:
     from pipeline.backends.protocol import Backend
@@ -36,13 +36,23 @@ class Scores:
 
     X: Array
     F: Array  # (n, J)
-    Y: Array  # (n, J) one-hot
+    labels: Array  # (n, J) one-hot, or what the backend's scores module makes of class numbers
     weight: Array  # (n,)
     total: float
 
-    def loss(self, xp: Any) -> float:
-        """Return the weighted log-loss of the scores."""
-        return log_loss(xp, self.F, self.Y, self.weight, self.total)
+    def advance(self, backend: Backend, values: Array, factor: float) -> tuple[Array, float, float]:
+        """Return F + factor (values - their row mean), its largest absolute value and its weighted log-loss.
+
+        F itself stays. The two numbers come home together: one transfer and one wait for a device.
+        """
+        xp = backend.xp
+        if backend.scores is not None:
+            moved, pair = backend.scores.advance(self.F, values, factor, self.labels, self.weight)
+        else:
+            moved = self.F + factor * (values - xp.mean(values, axis=1, keepdims=True))
+            pair = xp.stack([xp.max(xp.abs(moved)), log_loss_sum(xp, moved, self.labels, self.weight)])
+        largest, loss = np.asarray(backend.get(pair)).tolist()
+        return moved, largest, loss / self.total
 
 
 @dataclass
@@ -81,22 +91,26 @@ def boost(
     while len(history.steps) < rules.n_rounds:
         index = len(history.steps)
         fitted = _fit_round(design, learner, rules, train, index)
-        step, values = _symmetrised(xp, fitted, rules.learning_rate)
-        room = _room(xp, train.F, values)
-        if room <= 0.0:
-            history.stopped = "saturated"
-            break
-        if room < 1.0:
-            step, values = step.scaled(room), values * room
-        train.F = train.F + values
+        J = fitted.values.shape[1]
+        factor = rules.learning_rate * (J - 1) / J
+        step = _symmetrised(xp, fitted.step, factor)
+        moved, largest, loss = train.advance(design.backend, fitted.values, factor)
+        if largest > SCORE_LIMIT[_type_name(xp, train.F)]:
+            room = _room(xp, train.F, fitted.values, factor)
+            if room <= 0.0:
+                history.stopped = "saturated"
+                break
+            step = step.scaled(room)
+            moved, _, loss = train.advance(design.backend, fitted.values, factor * room)
+        train.F = moved
         history.steps.append(step)
         history.rank.append(np.asarray(design.backend.get(fitted.rank)))
         history.ladder.append(np.asarray(design.backend.get(fitted.ladder)))
-        history.train_loss.append(train.loss(xp))
+        history.train_loss.append(loss)
         if validation is not None:
-            moved = evaluate(design.backend, step, validation.X, design.center, design.seed)
-            validation.F = validation.F + moved
-            history.validation_loss.append(validation.loss(xp))
+            values = evaluate(design.backend, step, validation.X, design.center, design.seed)
+            validation.F, _, loss = validation.advance(design.backend, values, 1.0)
+            history.validation_loss.append(loss)
         if on_round is not None:
             latest = history.validation_loss[-1] if history.validation_loss else None
             on_round(index + 1, rules.n_rounds, history.train_loss[-1], latest)
@@ -113,9 +127,14 @@ def boost(
 
 def _fit_round(design: Design, learner: Learner, rules: Rules, train: Scores, index: int) -> Fitted:
     xp = design.backend.xp
-    P = softmax(xp, train.F)
-    floor = WEIGHT_FLOOR["float64" if train.F.dtype == xp.float64 else "float32"]
-    W, R = working_response(xp, train.Y, P, train.weight, rules.z_max, rules.clip, floor)
+    floor = WEIGHT_FLOOR[_type_name(xp, train.F)]
+    if design.backend.scores is not None:
+        W, R = design.backend.scores.working_response(
+            train.F, train.labels, train.weight, rules.z_max, rules.clip, floor
+        )
+    else:
+        P = softmax(xp, train.F)
+        W, R = working_response(xp, train.labels, P, train.weight, rules.z_max, rules.clip, floor)
     W, R = trim(xp, W, R, rules.trim)
     if W.shape[1] > 2:
         return learner.fit(design, W, R, index)
@@ -130,32 +149,33 @@ def _fit_round(design: Design, learner: Learner, rules: Rules, train: Scores, in
         step.gamma,
     )
     values = xp.concat([-half.values, half.values], axis=1)
-    return Fitted(mirrored, values, xp.concat([half.rank] * 2), xp.concat([half.ladder] * 2))
+    rank, ladder = (np.tile(np.asarray(design.backend.get(a)), 2) for a in (half.rank, half.ladder))
+    return Fitted(mirrored, values, rank, ladder)
 
 
-def _symmetrised(xp: Any, fitted: Fitted, learning_rate: float) -> tuple[Step, Array]:
-    """Return learning_rate (J-1)/J (f_j - mean_k f_k), as a step and as values on the training rows."""
-    step, J = fitted.step, fitted.values.shape[1]
-    factor = learning_rate * (J - 1) / J
+def _symmetrised(xp: Any, step: Step, factor: float) -> Step:
+    """Return factor (f_j - mean_k f_k), whose values on any rows are that of the values of f."""
     coef = factor * (step.coef - xp.mean(step.coef, axis=1, keepdims=True))
     intercept = factor * (step.intercept - xp.mean(step.intercept))
-    values = factor * (fitted.values - xp.mean(fitted.values, axis=1, keepdims=True))
-    return Step(coef, intercept, step.index, step.columns, step.gamma), values
+    return Step(coef, intercept, step.index, step.columns, step.gamma)
 
 
-def _room(xp: Any, F: Array, values: Array) -> float:
-    """Return the largest share t <= 1 of a step for which |F + t values| stays within the limit of scores.
+def _room(xp: Any, F: Array, values: Array, factor: float) -> float:
+    """Return the largest share t < 1 of a step for which the scores stay within their limit.
 
     A step is shortened as a whole, never clipped element by element: what was fitted stays what is predicted.
     """
-    limit = SCORE_LIMIT["float64" if F.dtype == xp.float64 else "float32"]
-    if float(xp.max(xp.abs(F + values))) <= limit:
-        return 1.0
+    limit = SCORE_LIMIT[_type_name(xp, F)]
+    values = factor * (values - xp.mean(values, axis=1, keepdims=True))
     growing = xp.abs(F + values) > limit
     distance = xp.where(values > 0, limit - F, limit + F)
     size = xp.abs(values)
     share = xp.where(growing, distance / xp.where(growing, size, xp.ones_like(size)), xp.ones_like(size))
     return max(0.0, float(xp.min(share)) * (1.0 - 1e-6))
+
+
+def _type_name(xp: Any, F: Array) -> str:
+    return "float64" if F.dtype == xp.float64 else "float32"
 
 
 def start_scores(
@@ -164,5 +184,5 @@ def start_scores(
     """Return the scores (n, J) of X after `steps`, in the dtype of X."""
     F = backend.xp.zeros((X.shape[0], n_classes), dtype=X.dtype)
     for step in steps:
-        F = F + evaluate(backend, step, X, center, seed)
+        F = F + evaluate(backend, step.placed(backend), X, center, seed)
     return F

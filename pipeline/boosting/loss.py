@@ -21,17 +21,22 @@ def softmax(xp: Any, F: Array) -> Array:
     return E / xp.sum(E, axis=1, keepdims=True)
 
 
-def log_loss(xp: Any, F: Array, Y: Array, weight: Array, total: float) -> float:
-    """Return the weighted mean of -log p of the true class, by log-sum-exp: finite for any finite scores.
+def log_loss_sum(xp: Any, F: Array, Y: Array, weight: Array) -> Array:
+    """Return the weighted sum of -log p of the true class, by log-sum-exp: finite for any finite scores.
 
     Parameters
     ----------
     F, Y : (n, J) scores and one-hot labels
-    weight : (n,) sample weights, with sum `total`
+    weight : (n,) sample weights
     """
     top = xp.max(F, axis=1)
     spread = xp.log(xp.sum(xp.exp(F - top[:, None]), axis=1))
-    return float(xp.sum(weight * (top + spread - xp.sum(Y * F, axis=1)))) / total
+    return xp.sum(weight * (top + spread - xp.sum(Y * F, axis=1)))
+
+
+def log_loss(xp: Any, F: Array, Y: Array, weight: Array, total: float) -> float:
+    """Return :func:`log_loss_sum` divided by the sum `total` of the weights, as a number."""
+    return float(log_loss_sum(xp, F, Y, weight)) / total
 
 
 def working_response(

@@ -20,12 +20,27 @@ SKIPPED = (
     "verbose",
     "warm_start",
     "class_weight",
+    "gram_precision",
 )  # not part of the fitted function
 
 
-def to_host(backend: Backend, step: Step) -> Step:
-    """Return a step whose arrays are NumPy's."""
-    return Step(backend.get(step.coef), backend.get(step.intercept), step.index, step.columns, step.gamma)
+def to_host(backend: Backend, steps: list[Step]) -> list[Step]:
+    """Return the steps with NumPy's arrays: one transfer for all of them."""
+    away = [i for i, step in enumerate(steps) if not isinstance(step.coef, np.ndarray)]
+    if not away:
+        return steps
+    xp = backend.xp
+    parts = [xp.reshape(array, (-1,)) for i in away for array in (steps[i].coef, steps[i].intercept)]
+    home = backend.get(xp.concat(parts))
+    found, begin = list(steps), 0
+    for i in away:
+        step = steps[i]
+        q, J = step.coef.shape
+        coef = home[begin : begin + q * J].reshape(q, J)
+        intercept = home[begin + q * J : begin + q * J + J]
+        found[i] = Step(coef, intercept, step.index, step.columns, step.gamma)
+        begin += q * J + J
+    return found
 
 
 def dump(model: LogitBoostClassifier) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

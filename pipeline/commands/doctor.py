@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import contextlib
 import os
 import platform
 import shutil
@@ -13,6 +13,9 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 from pipeline import backends, config
+from pipeline.backends.gpu import device
+from pipeline.commands import steps
+from pipeline.errors import BackendError
 from pipeline.reporting import tables
 from pipeline.reporting.stages import Stages
 
@@ -28,7 +31,7 @@ def run(cfg: config.Doctor, stages: Stages | None = None) -> None:
     advice: list[str] = []
     tables.facts("Machine", _machine(advice))
     tables.facts("BLAS and threads", _threads(cfg))
-    tables.facts("GPU", _gpu())
+    tables.facts("GPU", _gpu(cfg))
     tables.facts("Packages", _packages(advice))
     tables.facts("Run folder", _disk(Path(cfg.run_dir), advice))
     tables.facts(
@@ -62,7 +65,7 @@ def _processor() -> str:
 def _threads(cfg: config.Doctor) -> Iterator[tuple[str, str]]:
     import threadpoolctl
 
-    name = cfg.backend.name.name
+    name = steps.choose_backend(cfg.backend)
     with backends.get(name).threads(cfg.backend.threads):
         import scipy.linalg  # noqa: F401  its BLAS counts only once it is loaded
 
@@ -80,7 +83,7 @@ def _threads(cfg: config.Doctor) -> Iterator[tuple[str, str]]:
     yield "backends", ", ".join(backends.NAMES)
 
 
-def _gpu() -> Iterator[tuple[str, str]]:
+def _gpu(cfg: config.Doctor) -> Iterator[tuple[str, str]]:
     tool = shutil.which("nvidia-smi")
     if tool is None:
         yield "device", "none found: there is no nvidia-smi, so no NVIDIA driver"
@@ -92,8 +95,20 @@ def _gpu() -> Iterator[tuple[str, str]]:
             yield "device", " | ".join(text.splitlines()) or "nvidia-smi names none"
         except (OSError, subprocess.TimeoutExpired) as error:
             yield "device", f"nvidia-smi does not answer: {error}"
-    yield "cupy", "installed" if importlib.util.find_spec("cupy") else "not installed"
-    yield "backend", "this release has no gpu backend; a GPU is not used"
+    yield "cupy", _installed("cupy-cuda12x", "cupy-cuda13x", "cupy")
+    yield "cucim", _installed("cucim-cu12", "cucim-cu13") + " (needed by preprocess=gaussian and clahe)"
+    try:
+        yield "backend=gpu", f"can be used: {device.find(cfg.backend.device)}"
+    except BackendError as error:
+        yield "backend=gpu", f"cannot be used: {error}"
+
+
+def _installed(*names: str) -> str:
+    """Return the first of these distributions that is installed, with its version."""
+    for name in names:
+        with contextlib.suppress(PackageNotFoundError):
+            return f"{name} {version(name)}"
+    return "not installed"
 
 
 def _packages(advice: list[str]) -> Iterator[tuple[str, str]]:

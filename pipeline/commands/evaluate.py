@@ -35,14 +35,18 @@ def run(cfg: config.Evaluate, stages: Stages | None = None) -> float:
             "evaluate needs model=... (score a saved model) or split.folds=5 (cross-validate the settings)"
         )
     with stages("start"):
-        backend = backends.get(cfg.backend.name.name)
+        name = steps.choose_backend(cfg.backend, None if cfg.model else cfg.preprocess)
+        backend = backends.get(name)
     with backend.threads(cfg.backend.threads):
-        return _saved_model(cfg, cfg.model, stages) if cfg.model else _cross_validation(cfg, stages)
+        if cfg.model:
+            return _saved_model(cfg, cfg.model, name, stages)
+        return _cross_validation(cfg, name, stages)
 
 
-def _saved_model(cfg: config.Evaluate, path: str, stages: Stages) -> float:
+def _saved_model(cfg: config.Evaluate, path: str, name: str, stages: Stages) -> float:
     with stages("load model"):
-        model = load_model(Path(path).expanduser(), cfg.backend.name.name)
+        model = load_model(Path(path).expanduser(), name)
+        backends.get(name).preprocess.require(model.preprocess)
     _check_unused(cfg, model)
     loaded = steps.read(cfg.data, model.image, cfg.run_dir, stages)
     images = loaded.images
@@ -124,8 +128,8 @@ def _labels_of_model(labels: np.ndarray, names: tuple[str, ...], of_model: tuple
     return place[labels]
 
 
-def _cross_validation(cfg: config.Evaluate, stages: Stages) -> float:
-    name = cfg.backend.name.name
+def _cross_validation(cfg: config.Evaluate, name: str, stages: Stages) -> float:
+    backend = backends.get(name)
     steps.check_layout(cfg.hog, cfg.image)
     hog = steps.extractor(cfg.hog, cfg.image, name)
     loaded = steps.read(cfg.data, cfg.image, cfg.run_dir, stages)
@@ -142,15 +146,21 @@ def _cross_validation(cfg: config.Evaluate, stages: Stages) -> float:
         validation = None
         if cfg.classifier.early_stopping:
             train, watched = datasets.validation_split(images, train, cfg.split)  # noqa: PLW2901
-            validation = (X[watched], labels[watched])
+            validation = (backend.rows(X, watched), labels[watched])
         with stages("boost"):
             label = f"fold {number}/{len(parts)}"
             classifier = fit(
-                steps.classifier(cfg.classifier, name), X[train], labels[train], validation, label
+                steps.classifier(cfg.classifier, name),
+                backend.rows(X, train),
+                labels[train],
+                validation,
+                label,
             )
         with stages("evaluate"):
             model = Model(hog, classifier, images.class_names, cfg.image, cfg.preprocess)
-            folds.append(score(labels[test], model.proba_of_features(X[test]), images.class_names))
+            folds.append(
+                score(labels[test], model.proba_of_features(backend.rows(X, test)), images.class_names)
+            )
     return _tell_folds(cfg, folds, parts, len(loaded.rejected), stages)
 
 

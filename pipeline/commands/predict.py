@@ -32,11 +32,12 @@ def run(cfg: config.Predict, stages: Stages | None = None) -> None:
         Where seconds are added up.
     """
     stages = stages or Stages()
-    name = cfg.backend.name.name
     with stages("start"):
+        name = steps.choose_backend(cfg.backend)
         backend = backends.get(name)
     with stages("load model"):
         model = load_model(Path(cfg.model).expanduser(), name)
+        backend.preprocess.require(model.preprocess)
     out = Path(cfg.out).expanduser() if cfg.out else Path(cfg.run_dir) / "predictions.csv"
     listed = Path(cfg.run_dir) / "rejected.csv"
     begin = time.perf_counter()

@@ -12,17 +12,32 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import config, datasets
+from pipeline import backends, config, datasets, model
 from pipeline.boosting import LogitBoostClassifier
 from pipeline.errors import ConfigError, DataError
 from pipeline.features import HogExtractor, HogLayout
 from pipeline.files import atomic
-from pipeline.model import fitted_extractor, preprocessed, software
+from pipeline.model import fitted_extractor, software
+from pipeline.reporting import tables
 from pipeline.reporting.metrics import Scores
 from pipeline.reporting.progress import progress
 from pipeline.reporting.stages import Stages
 
 CHUNK = 1024  # images whose intermediate floating-point copies are in memory at a time
+
+
+def choose_backend(settings: config.Backend, step: config.Preprocess | None = None) -> str:
+    """Return the name of the backend to use, before any image is read; "auto" is settled here, and told.
+
+    Raises
+    ------
+    BackendError
+        If this machine cannot run it, or lacks what the preprocessing step needs there.
+    """
+    name = backends.choose(settings.name.name, settings.device, lambda line: tables.say(f"  {line}"))
+    if step is not None:
+        backends.get(name).preprocess.require(step)
+    return name
 
 
 def read(data: config.Data, image: config.Image, run_dir: str, stages: Stages) -> datasets.Loaded:
@@ -100,6 +115,7 @@ def classifier(settings: config.Classifier, backend: str) -> LogitBoostClassifie
         dtype=settings.dtype.name,
         random_state=settings.random_state,
         backend=backend,
+        gram_precision=settings.gram_precision,
     )
 
 
@@ -112,33 +128,25 @@ def features(
     stages: Stages,
     advance: Any,
     paths: Sequence[str],
-) -> np.ndarray:
+) -> Any:
     """Return the HoG features of the images at `index`, in chunks, so that `pixels` may be a memory map.
+
+    They lie where the backend works: on a GPU they stay there.
 
     Raises
     ------
     DataError
         If a feature is not finite, naming the image.
     """
-    out: np.ndarray | None = None
-    for begin in range(0, len(index), CHUNK):
-        part = index[begin : begin + CHUNK]
-        with stages("preprocess"):
-            batch = preprocessed(pixels[part], step, hog.backend)
-        with stages("hog"):
-            values = np.asarray(hog.transform(batch))
-            if out is None:
-                out = np.empty((len(index), values.shape[1]), dtype=values.dtype)
-            out[begin : begin + len(part)] = values
-            finite = np.isfinite(values).all(axis=1)
-        if not finite.all():
-            bad = paths[int(part[int(np.flatnonzero(~finite)[0])])]
-            raise DataError(
-                f"{bad}: its HoG features are not finite; remove the image or use another preprocess="
-            )
-        advance(begin + len(part), len(index))
-    assert out is not None, "an empty side of a split is refused before"
-    return out
+    X = model.features(pixels, index, step, hog, CHUNK, advance, stages)
+    with stages("hog"):  # on a GPU this also waits for the work that is queued
+        bad = backends.get(hog.backend).first_not_finite(X)
+    if bad is not None:
+        raise DataError(
+            f"{paths[int(index[bad])]}: its HoG features are not finite; remove the image or use another "
+            "preprocess="
+        )
+    return X
 
 
 def figures(scores: Scores) -> dict[str, Any]:

@@ -38,8 +38,8 @@ def run(cfg: config.Train, stages: Stages | None = None) -> float:
         Log-loss on the held-out images, smaller is better: what a sweep compares.
     """
     stages = stages or Stages()
-    name = cfg.backend.name.name
     with stages("start"):
+        name = steps.choose_backend(cfg.backend, cfg.preprocess)
         backend = backends.get(name)
     folder = Path(cfg.run_dir)
     layout = steps.check_layout(cfg.hog, cfg.image)
@@ -61,7 +61,8 @@ def run(cfg: config.Train, stages: Stages | None = None) -> float:
             X = steps.features(
                 images.pixels, order, cfg.preprocess, hog, stages=stages, advance=advance, paths=images.paths
             )
-        X_fit, X_watch, X_test = np.split(X, [len(fitted), len(fitted) + len(watched)])
+        last = len(fitted) + len(watched)
+        X_fit, X_watch, X_test = X[: len(fitted)], X[len(fitted) : last], X[last:]
         with stages("boost"):
             validation = (X_watch, labels[watched]) if len(watched) else None
             classifier = fit(steps.classifier(cfg.classifier, name), X_fit, labels[fitted], validation)
@@ -107,9 +108,9 @@ def _draw(scores: Scores, model: Model, folder: Path) -> None:
 
 def fit(
     classifier: LogitBoostClassifier,
-    X: np.ndarray,
+    X: Any,
     labels: np.ndarray,
-    validation: tuple[np.ndarray, np.ndarray] | None,
+    validation: tuple[Any, np.ndarray] | None,
     label: str = "boost",
 ) -> LogitBoostClassifier:
     """Fit the classifier with a progress bar of its rounds."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -10,6 +10,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from pipeline import backends
 from pipeline.features.layout import HogLayout
+
+if TYPE_CHECKING:
+    from pipeline.backends.protocol import Backend
 
 
 class HogExtractor(TransformerMixin, BaseEstimator):
@@ -33,8 +36,8 @@ class HogExtractor(TransformerMixin, BaseEstimator):
         Axis of the batch that holds the channels of colour images, such as -1; None for grayscale.
     dtype : {'float32', 'float64'}
         Type of the features.
-    backend : {'cpu', 'reference'}
-        Who computes.
+    backend : {'cpu', 'gpu', 'reference'}
+        Who computes. With ``gpu``, images may be a CuPy array: the features then stay on the device.
 
     Attributes
     ----------
@@ -120,7 +123,7 @@ class HogExtractor(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray, shape (n, layout_.n_features)
-            Features in the order of :class:`HogLayout`.
+            Features in the order of :class:`HogLayout`; on the device if X was there.
 
         Raises
         ------
@@ -130,6 +133,7 @@ class HogExtractor(TransformerMixin, BaseEstimator):
             If the images are not real, not finite, of unequal size or of another size than at ``fit``.
         """
         check_is_fitted(self)
+        home = backends.get(self.backend)
         images = self._images(X)
         layout = self._layout_of(images)
         if layout != self.layout_:
@@ -138,9 +142,13 @@ class HogExtractor(TransformerMixin, BaseEstimator):
                 f"{self.layout_.n_features} features ({_describe(self.layout_)}); "
                 "give images of the size seen at fit"
             )
-        return backends.get(self.backend).hog.hog(
-            images, layout, self.block_norm, self.transform_sqrt, self.dtype
-        )
+
+        def work(batch: Any) -> Any:
+            return home.hog.hog(batch, layout, self.block_norm, self.transform_sqrt, self.dtype)
+
+        if home.holds(images):
+            return work(images)
+        return home.get(home.map_images(images, None, work, layout.n_features, self.dtype, len(images)))
 
     def hog_image(self, X: Any) -> np.ndarray:
         """Return scikit-image's picture of the descriptor of each image: (n, h, w), see :func:`hog_image`.
@@ -150,8 +158,12 @@ class HogExtractor(TransformerMixin, BaseEstimator):
         ValueError
             As ``transform``.
         """
+        home = backends.get(self.backend)
         images = self._images(X)
-        return backends.get(self.backend).hog.hog_image(images, self._layout_of(images), self.transform_sqrt)
+        layout = self._layout_of(images)
+        if home.holds(images):
+            return home.hog.hog_image(images, layout, self.transform_sqrt)
+        return home.get(home.hog.hog_image(home.put(images), layout, self.transform_sqrt))
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the features' names, ``block_r_c_cell_r_c_bin_k``, as an object array (n_features,)."""
@@ -168,7 +180,8 @@ class HogExtractor(TransformerMixin, BaseEstimator):
 
     def _images(self, X: Any) -> np.ndarray:
         """Return X as an array (n, h, w) or (n, h, w, channels) of finite real numbers."""
-        images = _as_batch(X)
+        home = backends.get(self.backend)
+        images = X if home.holds(X) else _as_batch(X)
         if images.dtype.kind not in "biuf":
             raise ValueError(
                 f"images must be real numbers, not {images.dtype}; pass the magnitude or the real part"
@@ -183,8 +196,11 @@ class HogExtractor(TransformerMixin, BaseEstimator):
         if self.channel_axis is not None:
             if not -4 <= self.channel_axis < 4 or self.channel_axis in (0, -4):
                 raise ValueError(f"channel_axis must be 1, 2, 3, -1, -2 or -3, not {self.channel_axis!r}")
-            images = np.moveaxis(images, self.channel_axis, -1)
-        _check_finite(images)
+            images = home.xp.moveaxis(images, self.channel_axis, -1)
+        if home.holds(images):
+            _check_finite_away(home, images)
+        else:
+            _check_finite(images)
         return images
 
     def _layout_of(self, images: np.ndarray) -> HogLayout:
@@ -250,6 +266,15 @@ def _check_finite(images: np.ndarray) -> None:
                 f"image {first + int(np.argmin(good))} holds NaN or infinity; "
                 "remove the image or mend its pixels"
             )
+
+
+def _check_finite_away(home: Backend, images: Any) -> None:
+    """Raise for the first image of a device array that holds NaN or infinity."""
+    if images.dtype.kind != "f" or not images.size:
+        return
+    bad = home.first_not_finite(images.reshape(len(images), -1))
+    if bad is not None:
+        raise ValueError(f"image {bad} holds NaN or infinity; remove the image or mend its pixels")
 
 
 def _describe(layout: HogLayout) -> str:

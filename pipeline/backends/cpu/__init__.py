@@ -9,21 +9,27 @@ from collections.abc import Iterator
 import numpy as np
 
 from pipeline.backends.cpu import hog, preprocess, wls
+from pipeline.backends.host import first_not_finite, get, holds, map_images, put, rows
 
-__all__ = ["get", "hog", "name", "preprocess", "put", "threads", "wls", "xp"]
+__all__ = [
+    "first_not_finite",
+    "get",
+    "hog",
+    "holds",
+    "map_images",
+    "name",
+    "preprocess",
+    "put",
+    "rows",
+    "scores",
+    "threads",
+    "wls",
+    "xp",
+]
 
 name = "cpu"
 xp = np
-
-
-def put(array: np.ndarray) -> np.ndarray:
-    """Return `array`: host memory is where this backend works."""
-    return array
-
-
-def get(array: np.ndarray) -> np.ndarray:
-    """Return `array`: host memory is where this backend works."""
-    return array
+scores = None  # the loop's own array code serves
 
 
 @contextlib.contextmanager

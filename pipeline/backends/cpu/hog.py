@@ -120,21 +120,9 @@ def hog_image(pixels: np.ndarray, layout: HogLayout, transform_sqrt: bool) -> np
 
 
 def _cotangents(orientations: int, padded: int, dtype: np.dtype) -> np.ndarray:
-    """Return the cotangent of the upper edge of each bin; -inf, which no gradient reaches, for the rest.
-
-    On the axes and diagonals, where gradients lie exactly on an edge, the value is exact, or next to exact on
-    the side where scikit-image's edge 180 / n * i was rounded to.
-    """
+    """Return the cotangents of the bins' upper edges, with -inf, which no gradient reaches, up to `padded`."""
     out = np.full(padded, -np.inf, dtype=dtype)
-    for i in range(1, orientations):
-        edge = 180.0 / orientations * i
-        quarter = round(edge / 45.0)
-        if abs(edge - 45.0 * quarter) < 1e-9:
-            value = dtype.type(2 - quarter)  # 45, 90, 135 degrees: 1, 0, -1
-            beyond = np.sign(edge - 45.0 * quarter)
-            out[i - 1] = np.nextafter(value, dtype.type(-2 * beyond)) if beyond else value
-        else:
-            out[i - 1] = 1.0 / math.tan(math.radians(edge))
+    out[:orientations] = hog_rules.cotangents(orientations, dtype)
     return out
 
 

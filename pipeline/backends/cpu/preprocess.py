@@ -12,6 +12,10 @@ from pipeline.config import Preprocess, PreprocessName
 CHUNK = 64  # images per step: work space of a few MB at most for small images
 
 
+def require(step: Preprocess) -> None:
+    """Return at once: every step runs with the packages that are always installed."""
+
+
 def apply(pixels: np.ndarray, step: Preprocess) -> np.ndarray:
     """Apply one preprocessing step to each image of a batch.
 

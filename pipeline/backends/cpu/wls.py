@@ -130,7 +130,9 @@ def _large_gram(X: np.ndarray, center: np.ndarray, w: np.ndarray) -> np.ndarray:
     return gram.astype(np.float64, order="F", copy=False)
 
 
-def fit(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarray, l2: float) -> WlsFit:
+def fit(
+    X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarray, l2: float, gram_precision: str = "full"
+) -> WlsFit:
     """Fit one weighted least squares with intercept per class; the columns are shared.
 
     Minimises, for each class j, ``sum_i w_ij (r_ij / w_ij - b_j - (x_i - center)'beta_j)^2 + l2 |beta_j|^2``.
@@ -141,6 +143,7 @@ def fit(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarray, l2: flo
     center : (q,) subtracted from every row
     W, R : (n, J) in the dtype of X; weights w >= 0 and weighted responses r = w z
     l2 : penalty of the coefficients, not of the intercept
+    gram_precision : "full" or "tf32", which is a gain on a GPU's tensor cores only: here it changes nothing
 
     Returns
     -------

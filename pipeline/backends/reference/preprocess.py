@@ -10,6 +10,10 @@ from pipeline.backends import preprocess_rules
 from pipeline.config import Preprocess, PreprocessName
 
 
+def require(step: Preprocess) -> None:
+    """Return at once: every step runs with the packages that are always installed."""
+
+
 def apply(pixels: np.ndarray, step: Preprocess) -> np.ndarray:
     """Apply one preprocessing step to each image of a batch.
 

@@ -27,7 +27,9 @@ def gather(X: np.ndarray, columns: np.ndarray, center: np.ndarray) -> np.ndarray
     return np.ascontiguousarray(X[:, columns] - center[columns].astype(X.dtype))
 
 
-def fit(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarray, l2: float) -> WlsFit:
+def fit(
+    X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarray, l2: float, gram_precision: str = "full"
+) -> WlsFit:
     """Fit ``statsmodels.WLS`` with an intercept per class.
 
     Minimises, for each class j, ``sum_i w_ij (r_ij / w_ij - b_j - (x_i - center)'beta_j)^2 + l2 |beta_j|^2``.
@@ -40,6 +42,7 @@ def fit(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarray, l2: flo
     center : (q,)
     W, R : (n, J) weights and weighted responses r = w z
     l2 : penalty of the coefficients
+    gram_precision : changes nothing here: everything is float64
     """
     import statsmodels.api as sm
 

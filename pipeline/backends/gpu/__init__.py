@@ -1,0 +1,85 @@
+"""The gpu backend: CUDA kernels of our own through CuPy, cuBLAS and cuSOLVER, cuCIM for preprocessing.
+
+Nothing here imports CuPy before :func:`select` or :func:`require` has found that a GPU can be used. Work is queued
+on CuPy's current stream; results come home only through :func:`get`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+from pipeline.backends.gpu import device
+
+__all__ = [
+    "first_not_finite",
+    "get",
+    "hog",
+    "holds",
+    "map_images",
+    "name",
+    "preprocess",
+    "put",
+    "require",
+    "rows",
+    "scores",
+    "select",
+    "threads",
+    "wls",
+    "xp",
+]
+
+name = "gpu"
+_chosen: device.Found | None = None
+_MODULES = ("hog", "preprocess", "scores", "wls")
+_TRANSFERS = ("first_not_finite", "get", "holds", "map_images", "put", "rows")
+
+
+def select(number: int) -> device.Found:
+    """Make GPU `number` the one that this thread works on.
+
+    Raises
+    ------
+    BackendError
+        If it cannot be used.
+    """
+    global _chosen  # noqa: PLW0603  the device is a property of the process, as CUDA has it
+    found = device.find(number)
+    importlib.import_module("cupy").cuda.Device(number).use()
+    _chosen = found
+    return found
+
+
+def require() -> device.Found:
+    """Return the GPU in use; the first one, if none was selected.
+
+    Raises
+    ------
+    BackendError
+        If none can be used.
+    """
+    return _chosen or select(0)
+
+
+@contextlib.contextmanager
+def threads(count: int) -> Iterator[int]:
+    """Limit the host's BLAS, which solves what a Cholesky on the GPU could not, to `count` threads."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(limits=count or None):
+        yield count
+
+
+def __getattr__(attribute: str) -> Any:
+    if attribute == "xp":
+        require()
+        return importlib.import_module("cupy")
+    if attribute in _MODULES:
+        require()
+        return importlib.import_module(f"pipeline.backends.gpu.{attribute}")
+    if attribute in _TRANSFERS:
+        require()
+        return getattr(importlib.import_module("pipeline.backends.gpu.transfer"), attribute)
+    raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")

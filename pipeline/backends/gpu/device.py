@@ -1,0 +1,143 @@
+"""Is there a GPU that this program can use? One line that says what was found and what to do, if not.
+
+CuPy imports on a machine without a GPU, so an import proves nothing: driver, device and libraries are asked, in
+the order in which they can be missing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any, NamedTuple
+
+from pipeline.errors import BackendError
+
+OLDEST = {12: (7, 0), 13: (7, 5)}  # compute capability that NVRTC of each CUDA release still compiles for
+LIBRARIES = (
+    ("cupy_backends.cuda.libs.nvrtc", "NVRTC"),
+    ("cupy_backends.cuda.libs.cublas", "cuBLAS"),
+    ("cupy_backends.cuda.libs.cusolver", "cuSOLVER"),
+)
+INSTALL = "pip install 'hogboost[gpu-cu12]' (driver for CUDA 12) or 'hogboost[gpu-cu13]' (CUDA 13)"
+
+
+class Found(NamedTuple):
+    """The GPU that was chosen."""
+
+    device: int
+    name: str
+    memory: int  # bytes
+    driver: int  # CUDA release the driver supports, 1000 * major + 10 * minor
+    runtime: int  # CUDA release CuPy was built with
+
+    def __str__(self) -> str:
+        return (
+            f"device {self.device}, {self.name}, {self.memory / 1e9:.0f} GB, driver for CUDA "
+            f"{_release(self.driver)}, CuPy for CUDA {_release(self.runtime)}"
+        )
+
+
+def find(device: int) -> Found:
+    """Return what is known of GPU number `device`.
+
+    Raises
+    ------
+    BackendError
+        If it cannot be used: one line with what was found and what to do.
+    """
+    cupy = _cupy()
+    driver, runtime = _driver(cupy)
+    count = _count(cupy)
+    if device >= count:
+        last = f"0 to {count - 1}" if count > 1 else "0"
+        raise BackendError(
+            f"backend.device={device} but this machine shows {count} GPU{'s' * (count > 1)}: "
+            f"choose backend.device={last}, or look at CUDA_VISIBLE_DEVICES"
+        )
+    properties = cupy.cuda.runtime.getDeviceProperties(device)
+    name = properties["name"].decode()
+    capability = (int(properties["major"]), int(properties["minor"]))
+    oldest = OLDEST.get(runtime // 1000, OLDEST[max(OLDEST)])
+    if capability < oldest:
+        raise BackendError(
+            f"GPU {device} ({name}) has compute capability {capability[0]}.{capability[1]}, but CUDA "
+            f"{runtime // 1000} needs at least {oldest[0]}.{oldest[1]}: use backend=cpu"
+            + (" or the extra gpu-cu12" if runtime >= 13000 and capability >= OLDEST[12] else "")
+        )
+    _libraries(runtime)
+    return Found(device, name, int(properties["totalGlobalMem"]), driver, runtime)
+
+
+def _cupy() -> Any:
+    if importlib.util.find_spec("cupy") is None:
+        raise BackendError(f"backend=gpu needs CuPy, which is not installed: {INSTALL}; or use backend=cpu")
+    try:
+        return importlib.import_module("cupy")
+    except Exception as error:  # whatever a broken installation raises, the user is told in one line
+        raise BackendError(
+            f"CuPy is installed but cannot be imported ({_line(error)}): reinstall it with {INSTALL}; "
+            "or use backend=cpu"
+        ) from error
+
+
+def _driver(cupy: Any) -> tuple[int, int]:
+    """Return the CUDA release of the driver and of CuPy, if they fit."""
+    runtime = int(cupy.cuda.runtime.runtimeGetVersion())
+    try:
+        driver = int(cupy.cuda.runtime.driverGetVersion())
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise BackendError(
+            f"the NVIDIA driver does not answer ({_line(error)}): install or reload it; or use backend=cpu"
+        ) from error
+    if driver == 0:
+        raise BackendError(
+            "CuPy is installed but there is no NVIDIA driver (or it is not loaded): install one, in a container "
+            "start with --gpus all; or use backend=cpu"
+        )
+    if driver // 1000 < runtime // 1000:
+        other = (
+            f", or install CuPy for CUDA {driver // 1000}: pip install 'hogboost[gpu-cu{driver // 1000}]' "
+            f"after pip uninstall cupy-cuda{runtime // 1000}x"
+            if driver // 1000 >= min(OLDEST)
+            else ""
+        )
+        raise BackendError(
+            f"CuPy is built for CUDA {_release(runtime)} but the driver supports CUDA {_release(driver)} only: "
+            f"update the driver{other}; or use backend=cpu"
+        )
+    return driver, runtime
+
+
+def _count(cupy: Any) -> int:
+    try:
+        count = int(cupy.cuda.runtime.getDeviceCount())
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise BackendError(
+            f"no GPU can be used ({_line(error)}): look at nvidia-smi and CUDA_VISIBLE_DEVICES; "
+            "or use backend=cpu"
+        ) from error
+    if count == 0:
+        raise BackendError(
+            "the driver shows no GPU: look at nvidia-smi and CUDA_VISIBLE_DEVICES; or use backend=cpu"
+        )
+    return count
+
+
+def _libraries(runtime: int) -> None:
+    """Make sure that the libraries CuPy opens at first use are there."""
+    for module, library in LIBRARIES:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise BackendError(
+                f"{library} of CUDA {runtime // 1000} cannot be loaded ({_line(error)}): "
+                f"pip install 'cupy-cuda{runtime // 1000}x[ctk]'; or use backend=cpu"
+            ) from error
+
+
+def _release(version: int) -> str:
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,253 @@
+"""Weighted least squares on the device: our kernels feed cuBLAS, cuSOLVER factorises all classes at once.
+
+Every function takes X as a device array or as a :class:`~pipeline.backends.gpu.matrix.HostMatrix` that streams
+through the device, and works on as many rows at a time as memory allows. Sums over chunks of rows are in float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from pipeline.backends import philox
+from pipeline.backends.gpu import blas, launch, memory, wls_plan
+from pipeline.backends.gpu.cholesky import Systems
+from pipeline.backends.gpu.matrix import over_rows
+from pipeline.backends.protocol import ComponentwiseSums, WlsFit
+
+SYSTEM_BYTES = 48  # per entry of a Gram matrix: itself, its parts, and the copies that a factorisation makes
+
+
+def column_moments(X: Any, sample_weight: Any = None) -> tuple[Any, Any]:
+    """Return weighted mean and population variance (float64, (p,)) of each column of X (n, p).
+
+    A column that holds one value gets exactly that value as its mean and exactly 0 as its variance, so that it
+    vanishes when it is centred.
+    """
+    n, p = X.shape
+    s = cp.ones(n) if sample_weight is None else sample_weight.astype(cp.float64)
+    total = s.sum()
+    first = X[:1].astype(cp.float64)
+    first = cp.asarray(first.host[0]) if not isinstance(first, cp.ndarray) else first[0]
+    mean, square = cp.zeros(p), cp.zeros(p)
+    work_bytes = 3 * 8 * p
+
+    def add_first(part: slice, block: Any) -> None:
+        cp.add(mean, s[part] @ (block - first), out=mean)
+
+    def add_second(part: slice, block: Any) -> None:
+        centred = block - (first + mean)
+        cp.add(square, s[part] @ (centred * centred), out=square)
+
+    over_rows(X, work_bytes, add_first)
+    mean /= total
+    over_rows(X, work_bytes, add_second)
+    variance = square / total
+    mean += first
+    _settle_constants(X, s, mean, variance)
+    return mean, variance
+
+
+def _settle_constants(X: Any, s: Any, mean: Any, variance: Any) -> None:
+    """Give columns of one value that value as mean and 0 as variance, in place."""
+    suspect = variance <= (1e-7 * cp.abs(mean)) ** 2
+    columns = np.flatnonzero(cp.asnumpy(suspect))
+    if not columns.size:
+        return
+    row = int(cp.argmax(s > 0))
+    columns = cp.asarray(columns)
+    value = cp.asarray(X[row : row + 1].host)[0] if not isinstance(X, cp.ndarray) else X[row]
+    value = cp.take(value, columns)
+    differs = cp.zeros(len(columns), dtype=bool)
+
+    def look(part: slice, block: Any) -> None:
+        unequal = (cp.take(block, columns, axis=1) != value) & (s[part] > 0)[:, None]
+        cp.logical_or(differs, unequal.any(axis=0), out=differs)
+
+    over_rows(X, 2 * X.dtype.itemsize * len(columns), look)
+    mean[columns] = cp.where(differs, mean[columns], value.astype(cp.float64))
+    variance[columns] = cp.where(differs, variance[columns], cp.zeros(len(columns)))
+
+
+def gather(X: Any, columns: np.ndarray, center: Any) -> Any:
+    """Return X[:, columns] - center[columns] as a contiguous device array (n, q) in the dtype of X."""
+    n, p = X.shape
+    q = columns.size
+    if q and not (columns.min() >= 0 and columns.max() < p):
+        raise IndexError(f"columns must be from 0 to {p - 1}")
+    out = cp.empty((n, q), dtype=X.dtype)
+    on_device = cp.asarray(columns.astype(np.int32))
+    center = center.astype(X.dtype, copy=False)
+
+    def work(part: slice, block: Any) -> None:
+        m = len(block)
+        plan = wls_plan.gather(X.dtype, m, q)
+        launch.run(plan, block, on_device, center, out[part], m, p, q)
+
+    over_rows(X, 8, work)
+    return out
+
+
+def fit(X: Any, center: Any, W: Any, R: Any, l2: float, gram_precision: str = "full") -> WlsFit:
+    """Fit one weighted least squares with intercept per class; the columns are shared.
+
+    Minimises, for each class j, ``sum_i w_ij (r_ij / w_ij - b_j - (x_i - center)'beta_j)^2 + l2 |beta_j|^2``.
+
+    Parameters
+    ----------
+    X : (n, q) float32 or float64, C order
+    center : (q,) subtracted from every row
+    W, R : (n, J) in the dtype of X; weights w >= 0 and weighted responses r = w z
+    l2 : penalty of the coefficients, not of the intercept
+    gram_precision : "full"; or "tf32": float32 Gram matrices from inputs rounded to 10 bits, on tensor cores.
+        They are the exact Gram matrices of a slightly different X, so the rules for rank and pivots stand.
+
+    Returns
+    -------
+    WlsFit
+
+    Notes
+    -----
+    As :func:`pipeline.backends.cpu.wls.fit`, all classes at once: scaled rows of a batch of classes, one batched
+    product, one batched Cholesky. In float64 one step of refinement follows.
+    """
+    J = W.shape[1]
+    W, R = cp.ascontiguousarray(W), cp.ascontiguousarray(R)  # kernels take no strides
+    center = center.astype(X.dtype, copy=False)
+    sw, sr = W.sum(axis=0, dtype=cp.float64), R.sum(axis=0, dtype=cp.float64)
+    q = X.shape[1]
+    if q == 0:
+        none = np.zeros(J, dtype=np.intp)
+        return WlsFit(cp.zeros((0, J)), sr / cp.where(sw > 0.0, sw, cp.ones_like(sw)), none, none)
+    sums = _products(X, center, cp.concatenate([R, W], axis=1))
+    xr, xw = sums[:, :J], sums[:, J:]
+    coef, intercept = cp.zeros((q, J)), cp.zeros(J)
+    rank, ladder = np.zeros(J, dtype=np.intp), np.zeros(J, dtype=np.intp)
+
+    def work(part: slice) -> None:
+        gram = _grams(X, center, W, part, gram_precision == "tf32")
+        systems = Systems(gram, X.dtype, xw[:, part], sw[part], l2)
+        del gram
+        beta, b = systems.solve(xr[:, part], sr[part])
+        if X.dtype == np.float64:
+            beta, b = _refined(X, center, W[:, part], R[:, part], systems, beta, b)
+        coef[:, part], intercept[part] = beta, b
+        rank[part], ladder[part] = systems.rank, systems.ladder
+
+    memory.in_chunks(J, SYSTEM_BYTES * q * q, work, "classes", largest=memory.free_bytes())
+    return WlsFit(coef, intercept, rank, ladder)
+
+
+def _refined(X: Any, center: Any, W: Any, R: Any, systems: Systems, beta: Any, b: Any) -> tuple[Any, Any]:
+    residual = R - W * apply(X, center, beta, b)
+    xr = _products(X, center, residual) - systems.l2 * beta
+    delta, shift = systems.solve(xr, residual.sum(axis=0))
+    return beta + delta, b + shift
+
+
+def _products(X: Any, center: Any, V: Any) -> Any:
+    """Return (X - center)' V, float64 (q, columns of V)."""
+    q = X.shape[1]
+    total = cp.zeros((q, V.shape[1]))
+
+    def work(part: slice, block: Any) -> None:
+        cp.add(total, cp.matmul((block - center).T, V[part]), out=total)
+
+    over_rows(X, q * X.dtype.itemsize, work)
+    return total
+
+
+def _grams(X: Any, center: Any, W: Any, classes: slice, tf32: bool) -> Any:
+    """Return the lower triangles of (X - center)' diag(w_j) (X - center) for some classes: float64 (batch, q, q)."""
+    q, J = X.shape[1], W.shape[1]
+    first, batch = classes.start, classes.stop - classes.start
+    total = cp.zeros((batch, q, q))
+
+    def add(block: Any, weights: Any, cut: int) -> None:
+        m = len(block)
+        scaled = cp.empty((batch, m, q), dtype=X.dtype)
+        launch.run(
+            wls_plan.center_scale(X.dtype, m, q), block, center, weights, scaled, m, q, J, first, batch
+        )
+        cp.add(total, blas.grams(scaled, cut, tf32), out=total)
+
+    def work(part: slice, block: Any) -> None:
+        # In two steps, so that the rows of the first can be cut into equal parts. An allocation may fail in either;
+        # then the whole part is taken again, so the total is put back.
+        m, before = len(block), total.copy()
+        cut = blas.parts(m, q, batch)
+        main = m // cut * cut
+        try:
+            add(block[:main], W[part][:main], cut)
+            if main < m:
+                add(block[main:], W[part][main:], 1)
+        except cp.cuda.memory.OutOfMemoryError:
+            total[...] = before
+            raise
+
+    over_rows(X, (batch + 1) * q * X.dtype.itemsize, work)
+    return total
+
+
+def componentwise_sums(X: Any, center: Any, W: Any, R: Any) -> ComponentwiseSums:
+    """Return the sums from which the best single feature of each class follows: one pass over X for all classes.
+
+    Parameters
+    ----------
+    X : (n, p), float32 or float64, C order
+    center : (p,)
+    W, R : (n, J) weights and weighted responses, dtype of X
+    """
+    p, J = X.shape[1], W.shape[1]
+    W, R = cp.ascontiguousarray(W), cp.ascontiguousarray(R)  # kernels take no strides
+    center = center.astype(X.dtype, copy=False)
+    total = cp.zeros((3, J, p))
+
+    def work(part: slice, block: Any) -> None:
+        m = len(block)
+        plan = wls_plan.componentwise(X.dtype, m, p, J)
+        partial, sums = cp.empty((plan.parts, 3, J, p)), cp.empty((3, J, p))
+        launch.run(plan.partial, block, center, W[part], R[part], partial, m, p, J, plan.rows_per_block)
+        launch.run(plan.finish, partial, sums, plan.parts, 3 * J * p)
+        cp.add(total, sums, out=total)
+
+    over_rows(X, 16, work)
+    return ComponentwiseSums(total[0].T, total[1].T, total[2].T)
+
+
+def apply(X: Any, center: Any, coef: Any, intercept: Any) -> Any:
+    """Return (X - center) @ coef + intercept, shape (n, J), in the dtype of X."""
+    n, q = X.shape
+    center, coef = center.astype(X.dtype, copy=False), coef.astype(X.dtype, copy=False)
+    intercept = intercept.astype(X.dtype, copy=False)
+    out = cp.empty((n, coef.shape[1]), dtype=X.dtype)
+
+    def work(part: slice, block: Any) -> None:
+        out[part] = cp.matmul(block - center, coef) + intercept
+
+    over_rows(X, (q + 2 * coef.shape[1]) * X.dtype.itemsize, work)
+    return out
+
+
+def projection(p: int, n_components: int, gamma: float, seed: int, index: int, dtype: Any):
+    """Return R (p, n_components) ~ N(0, 2 gamma) and b (n_components,) ~ U(0, 2 pi) of draw `index`."""
+    R = cp.empty((p, n_components), dtype=dtype)
+    key0, key1 = philox.split_seed(seed)
+    plan = wls_plan.scaled_normal(R.dtype, R.size)
+    launch.run(plan, R, R.size, float(np.sqrt(2.0 * gamma)), key0, key1, index)
+    shift = 2.0 * np.pi * philox.uniform(n_components, seed, index)
+    return R, cp.asarray(shift.astype(dtype))
+
+
+def random_features(X: Any, center: Any, gamma: float, n_components: int, seed: int, index: int) -> Any:
+    """Return cos((X - center) @ R + b), shape (n, n_components), in the dtype of X.
+
+    R ~ N(0, 2 gamma) and b ~ U(0, 2 pi) are drawn from (seed, index) and forgotten: random Fourier features
+    of the Gaussian kernel exp(-gamma |x - y|^2) (Rahimi and Recht, NIPS 2007).
+    """
+    R, b = projection(X.shape[1], n_components, gamma, seed, index, X.dtype)
+    phi = apply(X, center, R, cp.zeros(n_components, dtype=X.dtype))
+    launch.run(wls_plan.cosine(phi.dtype, phi.size), phi, b, phi.size, n_components)
+    return phi

@@ -1,0 +1,67 @@
+"""What the backends that work in host memory share: there is nowhere to copy to, and nothing to wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+ROWS = 4096  # rows looked at together by first_not_finite
+
+
+def put(array: np.ndarray) -> np.ndarray:
+    """Return `array`: host memory is where this backend works."""
+    return array
+
+
+def get(array: np.ndarray) -> np.ndarray:
+    """Return `array`: host memory is where this backend works."""
+    return array
+
+
+def holds(array: Any) -> bool:
+    """Return False: this backend has no arrays that NumPy cannot see."""
+    return False
+
+
+def rows(array: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """Return array[index] as a contiguous copy."""
+    return np.ascontiguousarray(array[index])
+
+
+def map_images(
+    pixels: np.ndarray,
+    index: np.ndarray | None,
+    work: Callable[[np.ndarray], np.ndarray],
+    width: int,
+    dtype: str,
+    size: int,
+    advance: Callable[[int, int], None] | None = None,
+) -> np.ndarray:
+    """Return the matrix (n, width) of what `work` makes of pixels[index], `size` images at a time.
+
+    Parameters and result are those of :meth:`pipeline.backends.protocol.Backend.map_images`.
+    """
+    n = len(pixels) if index is None else len(index)
+    if n <= size:
+        whole = work(pixels if index is None else pixels[index])
+        if advance is not None:
+            advance(n, n)
+        return whole
+    out = np.empty((n, width), dtype=dtype)
+    for begin in range(0, n, size):
+        part = slice(begin, min(begin + size, n))
+        out[part] = work(pixels[part] if index is None else pixels[index[part]])
+        if advance is not None:
+            advance(part.stop, n)
+    return out
+
+
+def first_not_finite(X: np.ndarray) -> int | None:
+    """Return the first row of X (n, p) that holds NaN or infinity, or None."""
+    for begin in range(0, len(X), ROWS):
+        good = np.isfinite(X[begin : begin + ROWS]).all(axis=1)
+        if not good.all():
+            return begin + int(np.argmin(good))
+    return None

@@ -1,0 +1,132 @@
+"""Check the gpu backend on a machine with a GPU: right, repeatable, fast, and careful with memory.
+
+    bash scripts/check_gpu.sh               everything, and compute-sanitizer; below 8 minutes
+    python scripts/check_gpu.py             without compute-sanitizer
+    python scripts/check_gpu.py --sanitize race     what compute-sanitizer runs: small inputs, one planted fault
+
+Every section runs even if another failed. The result is a table on the screen and check_gpu.json in --out; the exit
+status is 1 if anything failed. Inputs are drawn afresh in each run; the seed is printed and can be given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+
+import numpy as np  # noqa: E402
+from gpu_checks import care, common, faults, parity, speed  # noqa: E402
+
+
+@dataclass
+class Report:
+    """What the sections found."""
+
+    sections: dict[str, Any] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+    rows: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def section(self, name: str, work: Callable[[], dict[str, Any]]) -> None:
+        """Do one section; a fault in it is recorded, and the next one is done."""
+        begin = time.perf_counter()
+        try:
+            found = work()
+            wrong = found.pop("failed", [])
+        except Exception as error:  # one fault must not cost the other sections on a machine that is lent
+            traceback.print_exc()
+            found, wrong = {}, [f"{type(error).__name__}: {' '.join(str(error).split())}"]
+        found["seconds"] = round(time.perf_counter() - begin, 2)
+        found["failed"] = wrong
+        self.sections[name] = found
+        self.failed += [f"{name}: {line}" for line in wrong]
+        verdict = "FAILED" if wrong else "ok"
+        self.rows.append((name, verdict, f"{found['seconds']:.1f} s"))
+        print(f"{name:<22} {verdict:<7} {found['seconds']:>7.1f} s", flush=True)
+        for line in wrong:
+            print(f"    {line}", flush=True)
+
+
+def commit() -> str:
+    """Return the commit that is checked out, if git can tell."""
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+        )
+    except OSError:
+        return "unknown"
+    return answer.stdout.strip() or "unknown"
+
+
+def run(sizes: common.Sizes, seed: int, out: Path) -> int:
+    """Do all sections; return the exit status."""
+    report = Report()
+    random = np.random.default_rng(seed)
+    print(f"seed {seed}, commit {commit()}", flush=True)
+    sections: dict[str, Callable[[], dict[str, Any]]] = {
+        "machine": parity.machine,
+        "facts about CuPy": parity.facts,
+        "HoG parity": lambda: parity.hog_parity(sizes, random),
+        "sums parity": lambda: parity.sums_parity(sizes, random),
+        "preprocessing parity": lambda: parity.preprocess_parity(random),
+        "training parity": lambda: parity.training_parity(sizes, random),
+        "repeatability": lambda: care.repeatability(sizes, random),
+        "memory": lambda: care.memory(sizes, random),
+        "leaks": lambda: care.leaks(sizes, random),
+        "HoG speed": lambda: speed.hog_speed(sizes, random),
+        "boosting speed": lambda: speed.boosting_speed(sizes, random),
+        "transfers": lambda: speed.transfers(sizes, random),
+        "against the cpu": lambda: speed.against_cpu(sizes, random),
+    }
+    for name, work in sections.items():
+        report.section(name, work)
+    content = {
+        "seed": seed,
+        "commit": commit(),
+        "python": platform.python_version(),
+        "sections": report.sections,
+        "failed": report.failed,
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "check_gpu.json").write_text(json.dumps(content, indent=1, default=common.plain) + "\n")
+    print(speed.table(report.sections))
+    print(f"{len(report.failed)} failed; details in {out / 'check_gpu.json'}")
+    return int(bool(report.failed))
+
+
+def main() -> int:
+    """Read the command line and run."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("runs/check_gpu"), help="folder of check_gpu.json")
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--device", type=int, default=0)
+    parser.add_argument("--sanitize", metavar="FAULT", choices=sorted(faults.FAULTS), default=None)
+    options = parser.parse_args()
+    from pipeline import backends
+    from pipeline.errors import BackendError
+
+    try:
+        backends.choose("gpu", options.device)
+    except BackendError as error:
+        print(f"check_gpu: {error}", file=sys.stderr)
+        return 2
+    if options.sanitize is not None:
+        faults.sanitize(options.sanitize)
+        return 0
+    seed = int.from_bytes(os.urandom(4), "little") if options.seed is None else options.seed
+    return run(common.Sizes(), seed, options.out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

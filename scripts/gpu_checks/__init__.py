@@ -1,0 +1,1 @@
+"""The sections of check_gpu.py."""

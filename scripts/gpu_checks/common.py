@@ -1,0 +1,112 @@
+"""What the sections of check_gpu.py share: sizes, inputs, comparisons, timing."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline import backends
+
+LEARNERS = ("subspace", "ridge", "full", "componentwise", "random_features")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much work is done; the dry run without a GPU takes less."""
+
+    images: tuple[int, ...] = (64, 4096, 65536)
+    parity_images: int = 150
+    rows: int = 10_000
+    columns: int = 3240
+    classes: int = 10
+    training_rows: int = 4000
+    training_columns: int = 240
+    rounds: int = 20
+    repeats: int = 20
+    timings: int = 20
+    leak_rounds: int = 100
+    transfer_bytes: int = 1 << 28
+    copy_bytes: int = 1 << 30
+
+
+def plain(value: Any) -> Any:
+    """Return a NumPy value as JSON has it."""
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
+
+
+def gpu() -> Any:
+    """Return the gpu backend."""
+    return backends.get("gpu")
+
+
+def cupy() -> Any:
+    """Return CuPy."""
+    return gpu().xp
+
+
+def poison(nbytes: int) -> None:
+    """Fill memory that the pool hands out next with NaN: what a kernel leaves unwritten shows."""
+    block = cupy().empty(nbytes, dtype=np.uint8)
+    block.fill(0xFF)
+
+
+def close(name: str, got: Any, wanted: np.ndarray, bound: float) -> tuple[float, list[str]]:
+    """Return the largest difference relative to the largest value, and what is wrong with it."""
+    got = np.asarray(gpu().get(got), dtype=np.float64)
+    wanted = np.asarray(wanted, dtype=np.float64)
+    if not np.isfinite(got).all():
+        return float("nan"), [f"{name}: {int((~np.isfinite(got)).sum())} numbers are not finite"]
+    scale = max(float(np.abs(wanted).max(initial=0.0)), 1e-30)
+    difference = float(np.abs(got - wanted).max(initial=0.0)) / scale
+    return difference, [] if difference <= bound else [
+        f"{name}: off by {difference:.2g}, allowed {bound:.1g}"
+    ]
+
+
+def make_pixels(random: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Return images with edges of all angles, ties at 45 degrees among them, and noise."""
+    rows, cols = np.indices(shape[1:3])
+    waves = random.normal(size=(shape[0], 2, 1, 1)) * 0.4
+    images = np.sin(waves[:, 0] * rows + waves[:, 1] * cols) * 100 + 120
+    images = images + random.integers(-8, 9, images.shape)
+    images = np.clip(np.round(images), 0, 255)
+    if len(shape) == 4:
+        images = images[..., None] * random.random(shape[3]) + random.integers(0, 9, shape)
+    return images.astype(dtype) if np.dtype(dtype).kind in "iu" else (images / 255).astype(dtype)
+
+
+def make_problem(random: np.random.Generator, n: int, q: int, J: int, dtype: str) -> list[np.ndarray]:
+    """Return X, center, W and R of J weighted least squares."""
+    X = random.normal(size=(n, q)) + random.normal(size=q)
+    W = random.random((n, J)) * (random.random((n, J)) > 0.2)
+    R = W * random.normal(size=(n, J))
+    return [X.astype(dtype), X.mean(axis=0), W.astype(dtype), R.astype(dtype)]
+
+
+def make_classes(
+    random: np.random.Generator, n: int, p: int, J: int, dtype: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of J overlapping classes, and their labels."""
+    y = np.concatenate([np.arange(J), random.integers(0, J, n - J)])
+    centres = random.normal(size=(J, p)) * 0.4
+    return (centres[y] + random.normal(size=(n, p))).astype(dtype), y
+
+
+def median_ms(work: Callable[[], Any], repeats: int) -> float:
+    """Return the median of event-timed runs, in milliseconds, after a few runs that do not count."""
+    cp = cupy()
+    for _ in range(min(3, repeats)):
+        work()
+    times = []
+    for _ in range(repeats):
+        begin, end = cp.cuda.Event(), cp.cuda.Event()
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        times.append(float(cp.cuda.get_elapsed_time(begin, end)))
+    return statistics.median(times)

@@ -1,0 +1,180 @@
+"""Sections of check_gpu.py: what CuPy does, and whether the gpu backend gives what the cpu backend gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gpu_checks import common
+from pipeline import backends
+from pipeline.boosting import LogitBoostClassifier
+from pipeline.config import BLOCK_NORMS, Preprocess, PreprocessName
+from pipeline.features import HogLayout
+
+# Largest coefficient difference allowed, relative to the largest coefficient; and share of equal labels.
+BOUNDS = {"float64": 1e-7, "float32": 2e-2}
+LABELS = 0.999
+
+
+def machine() -> dict[str, Any]:
+    """Say what runs here."""
+    cp = common.cupy()
+    found = common.gpu().require()
+    return {"cupy": cp.__version__, "device": found.name, "text": str(found), "memory": found.memory}
+
+
+def _outcome(work: Callable[[], Any]) -> str:
+    try:
+        work()
+    except Exception as error:
+        return type(error).__name__
+    return "no error"
+
+
+def facts() -> dict[str, Any]:
+    """Ask CuPy what the test double assumes of it."""
+    cp = common.cupy()
+    three, bad = cp.arange(3.0), cp.asarray(np.array([[[1.0, 2.0], [2.0, 1.0]]] * 2))
+    found = {
+        "implicit conversion": _outcome(lambda: np.asarray(three)),
+        "host and device operands": _outcome(lambda: three + np.ones(3)),
+        "index out of range wraps": cp.asnumpy(three[cp.asarray(np.array([0, 4]))]).tolist(),
+        "failed Cholesky": _outcome(lambda: cp.linalg.cholesky(bad)),
+        "failed Cholesky leaves": cp.asnumpy(cp.linalg.cholesky(bad))[0].tolist(),
+    }
+    wanted = {
+        "implicit conversion": "TypeError",
+        "host and device operands": "TypeError",
+        "index out of range wraps": [0.0, 1.0],
+        "failed Cholesky": "no error",
+    }
+    wrong = [f"{k}: {found[k]}, the double assumes {v}" for k, v in wanted.items() if found[k] != v]
+    return {**found, "failed": wrong}
+
+
+def hog_parity(sizes: common.Sizes, random: np.random.Generator) -> dict[str, Any]:
+    """Compare HoG with the cpu backend over types, layouts and norms, outputs poisoned."""
+    n = sizes.parity_images
+    cases: list[tuple[HogLayout, str, bool, str, str]] = []
+    for dtype in ("uint8", "uint16", "float32", "float64", "int32"):
+        cases += [(HogLayout((50, 100)), norm, False, dtype, "float32") for norm in BLOCK_NORMS]
+    for layout in (
+        HogLayout((33, 47), 8, (7, 5), (2, 1)),
+        HogLayout((128, 64), 12, (8, 8), (2, 2)),
+        HogLayout((20, 31), 18, (3, 4), (1, 3)),
+        HogLayout((50, 100), 9, (10, 10), (2, 2), 3),
+        HogLayout((400, 400), 9, (8, 8), (3, 3)),
+    ):
+        cases += [(layout, "L2-Hys", root, "uint8", "float64") for root in (False, True)]
+    worst, wrong = 0.0, []
+    for layout, norm, root, dtype, out in cases:
+        count = max(1, min(n, 10_000_000 // (layout.image_shape[0] * layout.image_shape[1])))
+        shape = (count, *layout.image_shape, *(() if layout.channels is None else (layout.channels,)))
+        pixels = common.make_pixels(random, shape, dtype)
+        wanted = backends.get("cpu").hog.hog(pixels, layout, norm, root, out)
+        common.poison(wanted.nbytes)
+        got = common.gpu().get(common.gpu().hog.hog(common.gpu().put(pixels), layout, norm, root, out))
+        name = f"{layout.image_shape} {layout.pixels_per_cell} {norm} sqrt={root} {dtype} -> {out}"
+        off = float(np.abs(got - wanted).max()) if np.isfinite(got).all() else float("inf")
+        worst = max(worst, off)
+        if off > 1e-6:
+            wrong.append(f"{name}: off by {off:.2g}, allowed 1e-6")
+    return {"cases": len(cases), "largest difference": worst, "failed": wrong}
+
+
+def sums_parity(sizes: common.Sizes, random: np.random.Generator) -> dict[str, Any]:
+    """Compare fits, componentwise sums, random features and scores with the cpu backend."""
+    gpu, cpu = common.gpu(), backends.get("cpu")
+    found: dict[str, Any] = {}
+    wrong: list[str] = []
+
+    def compare(name: str, got: Any, wanted: Any, bound: float) -> None:
+        found[name], faults = common.close(name, got, wanted, bound)
+        wrong.extend(faults)
+
+    for dtype, bound in (("float64", 1e-8), ("float32", 5e-3)):
+        for q, J in ((1, 1), (40, 2), (128, sizes.classes), (300, 3)):
+            problem = common.make_problem(random, sizes.training_rows + q, q, J, dtype)
+            device = [gpu.put(a) for a in problem]
+            label = f"{dtype} q={q} J={J}"
+            common.poison(problem[0].nbytes)
+            got, wanted = gpu.wls.fit(*device, 1.0), cpu.wls.fit(*problem, 1.0)
+            compare(f"fit {label}", got.coef, wanted.coef, bound)
+            if got.ladder.tolist() != wanted.ladder.tolist():
+                wrong.append(f"fit {label}: ladder {got.ladder.tolist()}, cpu {wanted.ladder.tolist()}")
+            sums = zip(gpu.wls.componentwise_sums(*device), cpu.wls.componentwise_sums(*problem), strict=True)
+            for kind, (a, b) in zip(("xr", "xw", "xxw"), sums, strict=True):
+                compare(f"componentwise {kind} {label}", a, b, 1e-10 if dtype == "float64" else 1e-4)
+            phi = gpu.wls.random_features(*device[:2], 0.02, 64, 12345, 7)
+            wanted_phi = cpu.wls.random_features(*problem[:2], 0.02, 64, 12345, 7)
+            compare(f"random features {label}", phi, wanted_phi, 1e-9 if dtype == "float64" else 2e-4)
+    singular = common.make_problem(random, 20, 60, 3, "float64")  # more columns than rows, and no penalty
+    ladder = gpu.wls.fit(*map(gpu.put, singular), 0.0).ladder.tolist()
+    if ladder != [4, 4, 4]:
+        wrong.append(f"singular design: ladder {ladder}, must be [4, 4, 4]")
+    rounded = common.make_problem(random, sizes.training_rows, 64, 3, "float32")
+    coarse = gpu.wls.fit(*map(gpu.put, rounded), 1.0, "tf32").coef
+    compare("fit with gram_precision=tf32", coarse, cpu.wls.fit(*rounded, 1.0).coef, 5e-2)
+    return {**found, "failed": wrong}
+
+
+def preprocess_parity(random: np.random.Generator) -> dict[str, Any]:
+    """Compare every preprocessing step with the cpu backend; cuCIM may be missing."""
+    from pipeline.errors import BackendError
+
+    gpu, cpu = common.gpu(), backends.get("cpu")
+    found: dict[str, Any] = {}
+    wrong: list[str] = []
+    for name in PreprocessName:
+        step = Preprocess(name)
+        try:
+            gpu.preprocess.require(step)
+        except BackendError as error:
+            found[name.value] = f"not run: {error}"
+            continue
+        pixels = common.make_pixels(random, (5, 50, 100), "uint8")
+        wanted = cpu.preprocess.apply(pixels, step)
+        bound = 1e-5 if name is not PreprocessName.clahe else 1e-3
+        found[name.value], faults = common.close(
+            name.value, gpu.preprocess.apply(gpu.put(pixels), step), wanted, bound
+        )
+        wrong += faults
+    return {**found, "failed": wrong}
+
+
+def training_parity(sizes: common.Sizes, random: np.random.Generator) -> dict[str, Any]:
+    """Train every learner on both backends: same features chosen, coefficients and labels within bounds."""
+    found: dict[str, Any] = {}
+    wrong: list[str] = []
+    for dtype in ("float64", "float32"):
+        for J in (2, sizes.classes):
+            X, y = common.make_classes(random, sizes.training_rows, sizes.training_columns, J, dtype)
+            for learner in common.LEARNERS:
+                _compare_training(f"{learner} J={J} {dtype}", learner, X, y, dtype, sizes, found, wrong)
+    return {**found, "failed": wrong}
+
+
+def _compare_training(name, learner, X, y, dtype, sizes, found, wrong) -> None:
+    params = dict(
+        learner=learner, n_rounds=sizes.rounds, subspace_size=min(64, X.shape[1]), n_components=64,
+        random_state=1, dtype=dtype,
+    )  # fmt: skip
+    cpu = LogitBoostClassifier(**params).fit(X, y)
+    gpu = LogitBoostClassifier(backend="gpu", **params).fit(X, y)
+    ours, theirs = gpu._history.steps, cpu._history.steps
+    chosen = all(np.array_equal(a.columns, b.columns) for a, b in zip(ours, theirs, strict=True))
+    if learner == "random_features":
+        a, b = (np.concatenate([s.coef for s in steps]) for steps in (ours, theirs))
+    else:
+        a, b = gpu._linear.coef, cpu._linear.coef
+    off = float(np.abs(a - b).max() / np.abs(b).max())
+    same = float((gpu.predict(X) == cpu.predict(X)).mean())
+    found[name] = {"same features": chosen, "coefficients": off, "labels": same}
+    if not chosen and dtype == "float64":
+        wrong.append(f"{name}: other features were chosen")
+    if off > BOUNDS[cpu.dtype_] and chosen:
+        wrong.append(f"{name}: coefficients off by {off:.2g}, allowed {BOUNDS[cpu.dtype_]:.1g}")
+    if same < LABELS:
+        wrong.append(f"{name}: {same:.4%} of the labels agree, must be {LABELS:.1%}")

@@ -1,0 +1,290 @@
+"""The double's modules: cupy, cupyx and what hangs below them."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tests.cuda_on_host.build import HostModule
+from tests.cupy_double import libraries, streams
+from tests.cupy_double.array import Pinned, ndarray, unwrap
+from tests.cupy_double.machine import CUDARuntimeError, Machine, OutOfMemoryError, Pool
+
+SAME = [
+    *(
+        "exp",
+        "log",
+        "sqrt",
+        "square",
+        "cos",
+        "abs",
+        "sign",
+        "maximum",
+        "minimum",
+        "where",
+        "clip",
+        "add",
+        "subtract",
+    ),
+    *(
+        "multiply",
+        "sum",
+        "mean",
+        "max",
+        "min",
+        "nanmin",
+        "argmax",
+        "argmin",
+        "any",
+        "all",
+        "isfinite",
+        "isnan",
+    ),
+    *(
+        "logical_or",
+        "logical_and",
+        "matmul",
+        "cumsum",
+        "cumulative_sum",
+        "sort",
+        "take_along_axis",
+        "percentile",
+    ),
+    *("reshape", "moveaxis", "permute_dims", "astype", "concatenate", "concat", "stack", "tril"),
+    *("zeros_like", "ones_like", "full_like", "array_equal", "allclose"),
+]
+MADE = ["zeros", "ones", "full", "arange", "linspace", "eye"]
+CONSTANTS = [
+    *(
+        "float16",
+        "float32",
+        "float64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+    ),
+    *("bool_", "pi", "nan", "inf", "newaxis", "finfo", "iinfo"),
+]
+
+
+def _lifted(function: Callable[..., Any]) -> Callable[..., ndarray]:
+    def convert(value: Any) -> Any:
+        if isinstance(value, list | tuple) and any(isinstance(v, ndarray) for v in value):
+            return [unwrap(v) for v in value]
+        return value if isinstance(value, list | tuple) else unwrap(value)
+
+    def call(*arguments: Any, out: ndarray | None = None, **named: Any) -> ndarray:
+        given = [convert(a) for a in arguments]
+        with np.errstate(all="ignore"):  # a GPU does not warn
+            result = (
+                np.asarray(function(*given, **named))
+                if out is None
+                else function(*given, out=out.host, **named)
+            )
+        if out is not None:
+            return out
+        flat = [a for x in arguments for a in (x if isinstance(x, list | tuple) else [x])]
+        operands = [a for a in flat if isinstance(a, ndarray)]
+        return operands[0].like(result, *operands[1:]) if operands else ndarray(result)
+
+    return call
+
+
+def _made(function: Callable[..., Any]) -> Callable[..., ndarray]:
+    return lambda *arguments, **named: ndarray(function(*arguments, **named))
+
+
+def _empty(shape: Any, dtype: Any = np.float64) -> ndarray:
+    """Return an array of NaN, or of -1: never lucky zeros."""
+    host = np.empty(shape, dtype=dtype)
+    host.reshape(-1).view(np.uint8).fill(0xFF)
+    return ndarray(host)
+
+
+def _asarray(value: Any, dtype: Any = None) -> ndarray:
+    if isinstance(value, ndarray):
+        return value if dtype is None or value.dtype == dtype else value.astype(dtype)
+    host = np.array(value, dtype=dtype)
+    if host.dtype.kind not in "biuf":
+        raise ValueError(f"Unsupported dtype {host.dtype}")
+    ndarray.machine.note("h2d", host.nbytes)
+    return ndarray(host)
+
+
+def _ascontiguousarray(value: Any, dtype: Any = None) -> ndarray:
+    if not isinstance(value, ndarray):
+        return _asarray(value, dtype)
+    kind = value.dtype if dtype is None else np.dtype(dtype)
+    if value.dtype == kind and value.flags.c_contiguous:
+        return value
+    return ndarray(np.array(value.host, dtype=kind, order="C"))
+
+
+def _asnumpy(value: Any) -> np.ndarray:
+    return value.get() if isinstance(value, ndarray) else np.asarray(value)
+
+
+def _take(array: ndarray, index: ndarray, axis: int | None = None) -> ndarray:
+    """Return cupy.take: out-of-range numbers wrap silently."""
+    if not isinstance(index, ndarray):
+        raise AssertionError("double: take with a device array of numbers")
+    size = array.size if axis is None else array.shape[axis]
+    return ndarray(np.take(array.host, index.host % size, axis=axis))
+
+
+def _bincount(values: ndarray, weights: Any = None, minlength: int = 0) -> ndarray:
+    if weights is not None:
+        raise AssertionError("double: weighted bincount adds in no fixed order")
+    ndarray.machine.note("wait")  # the largest value decides the size: CuPy waits for it
+    return ndarray(np.bincount(unwrap(values), minlength=minlength))
+
+
+def _raw_module(machine: Machine) -> type:
+    class RawModule:
+        """As cupy.RawModule, on the CPU."""
+
+        def __init__(self, code: str, options: tuple[str, ...] = (), **_: Any) -> None:
+            self.module = HostModule(code, options)
+
+        def get_function(self, name: str) -> Callable[..., None]:
+            run = self.module.get_function(name)
+
+            def launch(grid: Any, block: Any, args: tuple[Any, ...], *, shared_mem: int = 0) -> None:
+                machine.note("launch")
+                for argument in args:
+                    if isinstance(argument, np.ndarray):
+                        raise TypeError(f"Unsupported type {type(argument)}")
+                    if not isinstance(argument, ndarray | np.generic):
+                        raise AssertionError(f"double: a bare Python {type(argument)} as a kernel argument")
+                    if isinstance(argument, ndarray) and not argument.flags.c_contiguous:
+                        raise AssertionError("double: a kernel was given an array with strides")
+                host = tuple(a.host if isinstance(a, ndarray) else a for a in args)
+                run(grid, block, host, shared_mem=shared_mem)
+
+            return launch
+
+    return RawModule
+
+
+def _runtime(machine: Machine) -> types.SimpleNamespace:
+    def versions(which: str) -> Callable[[], int]:
+        return lambda: getattr(machine, which)
+
+    def count() -> int:
+        machine.ask()
+        return machine.devices
+
+    def properties(device: int) -> dict[str, Any]:
+        major, minor = machine.capability
+        return {"name": b"double", "major": major, "minor": minor, "totalGlobalMem": machine.memory}
+
+    def free() -> tuple[int, int]:
+        return machine.memory - machine.used - machine.cached, machine.memory
+
+    return types.SimpleNamespace(
+        CUDARuntimeError=CUDARuntimeError,
+        CUDA_R_32F=0,
+        CUDA_R_64F=1,
+        runtimeGetVersion=versions("runtime"),
+        driverGetVersion=versions("driver"),
+        getDeviceCount=count,
+        getDeviceProperties=properties,
+        memGetInfo=free,
+        deviceSynchronize=streams.NULL.synchronize,
+    )
+
+
+def _device(machine: Machine) -> type:
+    class Device:
+        """As cupy.cuda.Device."""
+
+        def __init__(self, number: int | None = None) -> None:
+            self.id = machine.current if number is None else number
+
+        def use(self) -> None:
+            """Make it the current device."""
+            if not 0 <= self.id < machine.devices:
+                raise CUDARuntimeError("cudaErrorInvalidDevice: invalid device ordinal")
+            machine.current = self.id
+
+        def synchronize(self) -> None:
+            """Wait for everything."""
+            streams.NULL.synchronize()
+
+    return Device
+
+
+def modules(machine: Machine) -> dict[str, types.ModuleType]:
+    """Return the double's modules by name, for sys.modules."""
+    ndarray.machine = machine
+    cupy = types.ModuleType("cupy")
+    cupyx, lapack = types.ModuleType("cupyx"), types.ModuleType("cupyx.lapack")
+    for name in SAME:
+        setattr(cupy, name, _lifted(getattr(np, name)))
+    for name in MADE:
+        setattr(cupy, name, _made(getattr(np, name)))
+    for name in CONSTANTS:
+        setattr(cupy, name, getattr(np, name))
+    pool = Pool(machine)
+    vars(cupy).update(
+        __version__="double",
+        ndarray=ndarray,
+        empty=_empty,
+        empty_like=lambda a, dtype=None: _empty(a.shape, dtype or a.dtype),
+        asarray=_asarray,
+        array=_asarray,
+        ascontiguousarray=_ascontiguousarray,
+        asnumpy=_asnumpy,
+        take=_take,
+        bincount=_bincount,
+        linalg=types.SimpleNamespace(cholesky=lambda a: libraries.cholesky(machine, a)),
+        RawModule=_raw_module(machine),
+        get_default_memory_pool=lambda: pool,
+        get_default_pinned_memory_pool=lambda: types.SimpleNamespace(free_all_blocks=lambda: None),
+        cuda=types.SimpleNamespace(
+            runtime=_runtime(machine),
+            Device=_device(machine),
+            Stream=streams.Stream,
+            Event=streams.Event,
+            get_current_stream=streams.get_current_stream,
+            get_elapsed_time=streams.get_elapsed_time,
+            memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+            device=types.SimpleNamespace(get_cublas_handle=lambda: 0),
+            set_allocator=lambda allocator=None: None,
+            is_available=lambda: machine.devices > 0 and machine.fault is None,
+        ),
+    )
+
+    def empty_pinned(shape: Any, dtype: Any = float) -> Pinned:
+        return _empty_host(shape, dtype).view(Pinned)
+
+    vars(cupyx).update(empty_pinned=empty_pinned, lapack=lapack)
+    lapack.potrs = libraries.potrs  # type: ignore[attr-defined]
+    names = ("cupy_backends", "cupy_backends.cuda", "cupy_backends.cuda.libs")
+    found = {name: types.ModuleType(name) for name in names}
+    blas = libraries.cublas(machine)
+    found["cupy_backends.cuda.libs"].cublas = blas  # type: ignore[attr-defined]
+    for name in ("nvrtc", "cusolver"):
+        found[f"cupy_backends.cuda.libs.{name}"] = types.ModuleType(name)
+    return {
+        **found,
+        **libraries.cucim(),
+        "cupy": cupy,
+        "cupyx": cupyx,
+        "cupyx.lapack": lapack,
+        "cupy_backends.cuda.libs.cublas": blas,
+    }
+
+
+def _empty_host(shape: Any, dtype: Any) -> np.ndarray:
+    host = np.empty(shape, dtype=dtype)
+    host.reshape(-1).view(np.uint8).fill(0xFF)
+    return host

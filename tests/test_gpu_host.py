@@ -1,0 +1,655 @@
+"""The host code of the gpu backend under a hostile double of CuPy: it equals the cpu backend, and counts what it moves.
+
+This is rung 4 of the ladder. The double is no GPU: it shows that the host code asks CuPy for the right things.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from pipeline import backends, config
+from pipeline.boosting import LogitBoostClassifier
+from pipeline.boosting.loss import log_loss_sum, softmax, trim, working_response
+from pipeline.config import Preprocess, PreprocessName
+from pipeline.errors import BackendError
+from pipeline.features import HogExtractor
+from tests.cuda_on_host.build import need_compiler
+from tests.cupy_double import installed
+from tests.test_preprocess import STEPS, name, pictures
+from tests.test_wls import random_problem
+
+LEARNERS = ("subspace", "ridge", "full", "componentwise", "random_features")
+
+
+@pytest.fixture(scope="module")
+def double():
+    need_compiler()
+    with installed() as machine:
+        backends.get("gpu")
+        yield machine
+
+
+@pytest.fixture
+def machine(double):
+    """The double, with its usual memory, nothing counted yet and nothing in use when the test ends."""
+    double.memory, double.limit = 1 << 30, 0
+    double.forget()
+    yield double
+    double.memory, double.limit = 1 << 30, 0
+
+
+@pytest.fixture
+def gpu(machine):
+    return backends.get("gpu")
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return X[:500], y[:500]
+
+
+def host(gpu, values):
+    return [np.asarray(gpu.get(v)) for v in values]
+
+
+# ---- weighted least squares ----
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    ("n", "q", "J"), [(300, 12, 1), (700, 40, 3), (2000, 16, 10), (40, 60, 2), (50, 1, 2)]
+)
+@pytest.mark.parametrize("l2", [0.0, 0.7])
+def test_fit_equals_the_cpu_backend(gpu, n, q, J, dtype, l2):
+    X, W, R = random_problem(n, q, J, n + q, dtype)
+    center = X.mean(axis=0, dtype=np.float64)
+    wanted = backends.get("cpu").wls.fit(X, center, W, R, l2)
+    got = gpu.wls.fit(*map(gpu.put, (X, center, W, R)), l2)
+    tolerance = 1e-9 if dtype is np.float64 else 2e-3
+    for a, b in zip(host(gpu, got[:2]), wanted[:2], strict=True):
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+    np.testing.assert_array_equal(got.rank, wanted.rank)
+    np.testing.assert_array_equal(got.ladder, wanted.ladder)
+
+
+def test_many_columns_are_multiplied_in_panels(gpu, monkeypatch):
+    X, W, R = random_problem(150, 37, 2, 0)
+    center = X.mean(axis=0)
+    wanted = backends.get("cpu").wls.fit(X, center, W, R, 0.5)
+    from pipeline.backends.gpu import blas, cholesky
+
+    monkeypatch.setattr(blas, "PANELLED", 8)
+    monkeypatch.setattr(cholesky, "BATCHED", 8)
+    got = gpu.wls.fit(*map(gpu.put, (X, center, W, R)), 0.5)
+    for a, b in zip(host(gpu, got), wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+
+
+def test_tf32_rounds_the_gram_matrix_and_nothing_else(gpu):
+    X, W, R = random_problem(800, 20, 3, 4, np.float32)
+    center = np.zeros(20)
+    put = [gpu.put(a) for a in (X, center, W, R)]
+    full, rounded = (gpu.get(gpu.wls.fit(*put, 0.1, p).coef) for p in ("full", "tf32"))
+    difference = np.abs(full - rounded).max() / np.abs(full).max()
+    assert 1e-6 < difference < 1e-2
+    double = [gpu.put(a.astype(np.float64)) for a in (X, center, W, R)]
+    exact, same = (gpu.get(gpu.wls.fit(*double, 0.1, p).coef) for p in ("full", "tf32"))
+    np.testing.assert_array_equal(exact, same)
+
+
+def deficient(seed=0, dtype=np.float64):
+    """Three classes; the weights of the middle one leave a singular design."""
+    X, W, R = random_problem(200, 6, 3, seed, dtype)
+    X[:, 5] = X[:, 0]
+    X[:100, 5] += 1.0
+    W[:100, 1] = R[:100, 1] = 0.0
+    return X, W, R
+
+
+@pytest.mark.parametrize("left", [0, 1, 2], ids=["nan", "untouched", "negative"])
+def test_only_a_failed_factorisation_takes_the_ladder(machine, gpu, left):
+    X, W, R = deficient()
+    center = np.zeros(6)
+    wanted = backends.get("cpu").wls.fit(X, center, W, R, 0.0)
+    machine.failed_cholesky = left
+    got = gpu.wls.fit(*map(gpu.put, (X, center, W, R)), 0.0)
+    assert got.ladder.tolist() == wanted.ladder.tolist() == [0, 4, 0]
+    assert got.rank.tolist() == wanted.rank.tolist() == [6, 5, 6]
+    np.testing.assert_allclose(gpu.get(got.coef), wanted.coef, rtol=1e-8, atol=1e-8)
+
+
+def test_the_ladder_raises_the_penalty_as_on_the_cpu(gpu):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 4))
+    X = np.column_stack([X, X[:, 0] + 1e-5 * rng.normal(size=50)]).astype(np.float32)
+    W, R = np.ones((50, 1), np.float32), rng.normal(size=(50, 1)).astype(np.float32)
+    center = np.zeros(5)
+    for l2, rungs in ((1.0, {0}), (1e-5, {1, 2, 3}), (0.0, {4})):
+        got = gpu.wls.fit(*map(gpu.put, (X, center, W, R)), l2)
+        assert set(got.ladder.tolist()) <= rungs, l2
+
+
+def test_columns_without_variance_and_classes_without_weight(gpu):
+    X, W, R = random_problem(60, 5, 3, 2)
+    X[:, 2] = 7.0
+    W[:, 1] = R[:, 1] = 0.0
+    center = X.mean(axis=0)
+    wanted = backends.get("cpu").wls.fit(X, center, W, R, 0.3)
+    got = gpu.wls.fit(*map(gpu.put, (X, center, W, R)), 0.3)
+    for a, b in zip(host(gpu, got), wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+    empty = gpu.wls.fit(*(gpu.put(a) for a in (X[:, :0], center[:0], W, R)), 0.3)
+    none = backends.get("cpu").wls.fit(X[:, :0], center[:0], W, R, 0.3)
+    np.testing.assert_allclose(gpu.get(empty.intercept), none.intercept)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_the_other_sums_equal_the_cpu_backend(gpu, dtype):
+    X, W, R = random_problem(900, 33, 4, 1, dtype)
+    X[:, 3] = 0.1
+    cpu = backends.get("cpu").wls
+    s = np.random.default_rng(0).integers(0, 3, 900).astype(float)
+    tolerance = 1e-11 if dtype is np.float64 else 3e-5
+    for a, b in zip(
+        host(gpu, gpu.wls.column_moments(gpu.put(X), gpu.put(s))), cpu.column_moments(X, s), strict=True
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+    mean = cpu.column_moments(X, s)[0]
+    assert gpu.get(gpu.wls.column_moments(gpu.put(X))[1])[3] == 0.0
+    device = [gpu.put(a) for a in (X, mean, W, R)]
+    for a, b in zip(
+        host(gpu, gpu.wls.componentwise_sums(*device)), cpu.componentwise_sums(X, mean, W, R), strict=True
+    ):
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * np.abs(b).max())
+    columns = np.array([0, 7, 32])
+    np.testing.assert_array_equal(
+        gpu.get(gpu.wls.gather(*device[:1], columns, device[1])), cpu.gather(X, columns, mean)
+    )
+    coef, intercept = np.random.default_rng(1).normal(size=(33, 4)), np.arange(4.0)
+    got = gpu.get(gpu.wls.apply(*device[:2], gpu.put(coef), gpu.put(intercept)))
+    np.testing.assert_allclose(got, cpu.apply(X, mean, coef, intercept), rtol=tolerance, atol=tolerance)
+    phi = gpu.get(gpu.wls.random_features(*device[:2], 0.05, 29, 2**40 + 7, 5))
+    np.testing.assert_allclose(
+        phi, cpu.random_features(X, mean, 0.05, 29, 2**40 + 7, 5), atol=100 * tolerance
+    )
+
+
+def test_numbers_out_of_range_are_refused_not_wrapped(gpu):
+    X = gpu.put(np.eye(4))
+    with pytest.raises(IndexError, match="0 to 3"):
+        gpu.wls.gather(X, np.array([4]), gpu.put(np.zeros(4)))
+    with pytest.raises(IndexError, match="0 to 3"):
+        gpu.rows(X, np.array([-1]))
+    with pytest.raises(ValueError, match="0 to 2"):
+        gpu.scores.targets(np.array([0, 3]), 3)
+
+
+# ---- scores ----
+
+
+@pytest.mark.parametrize("clip", ["gradient", "paper"])
+@pytest.mark.parametrize("J", [2, 3, 10, 43])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_scores_equal_the_array_code(gpu, J, clip, dtype):
+    rng = np.random.default_rng(J)
+    F, values = (rng.normal(scale=s, size=(257, J)).astype(dtype) for s in (3.0, 1.0))
+    codes, weight = rng.integers(0, J, 257), rng.random(257).astype(dtype)
+    Y = np.eye(J)[codes].astype(dtype)
+    wanted = working_response(np, Y, softmax(np, F), weight, 3.0, clip, 1e-7)
+    labels = gpu.scores.targets(codes, J)
+    got = gpu.scores.working_response(gpu.put(F), labels, gpu.put(weight), 3.0, clip, 1e-7)
+    tolerance = 1e-12 if dtype is np.float64 else 1e-5
+    for a, b in zip(host(gpu, got), wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+    moved, pair = gpu.scores.advance(gpu.put(F), gpu.put(values), 0.3, labels, gpu.put(weight))
+    expected = F + 0.3 * (values - values.mean(axis=1, keepdims=True))
+    np.testing.assert_allclose(gpu.get(moved), expected, rtol=tolerance, atol=tolerance)
+    loss = log_loss_sum(np, expected, Y, weight)
+    np.testing.assert_allclose(gpu.get(pair), [np.abs(expected).max(), loss], rtol=10 * tolerance)
+
+
+def test_trimming_on_the_device(gpu):
+    W = np.random.default_rng(0).random((80, 3)) ** 3
+    got = trim(gpu.xp, gpu.put(W), gpu.put(2.0 * W), 0.2)
+    for a, b in zip(host(gpu, got), trim(np, W, 2.0 * W, 0.2), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+# ---- HoG and preprocessing ----
+
+
+@pytest.mark.parametrize("step", STEPS, ids=name)
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32"])
+def test_preprocessing_equals_the_cpu_backend(gpu, step, dtype):
+    pixels = pictures(dtype)
+    wanted = backends.get("cpu").preprocess.apply(pixels, step)
+    got = gpu.get(gpu.preprocess.apply(gpu.put(pixels), step))
+    assert got.dtype == wanted.dtype
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5 * max(1.0, float(np.abs(wanted).max())))
+    if dtype == "uint8" and step.name in (PreprocessName.stretch, PreprocessName.equalize):
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "words"),
+    [
+        (np.zeros((2, 8, 8, 3), np.uint8), "grayscale"),
+        (np.full((2, 8, 8), np.nan), "finite"),
+        (np.full((2, 8, 8), 2.0), "-1 to 1"),
+    ],
+)
+def test_bad_pixels_are_named(gpu, pixels, words):
+    with pytest.raises(ValueError, match=words):
+        gpu.preprocess.apply(gpu.put(pixels), Preprocess(PreprocessName.clahe))
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"block_norm": "L1", "orientations": 8}, {"dtype": "float64"}], ids=str
+)
+def test_extractor_on_host_and_device_arrays(gpu, settings):
+    pixels = pictures("uint8")
+    wanted = HogExtractor(**settings).fit_transform(pixels)
+    extractor = HogExtractor(backend="gpu", **settings).fit(pixels)
+    from_host = extractor.transform(pixels)
+    assert isinstance(from_host, np.ndarray)
+    device = extractor.transform(gpu.put(pixels))
+    assert gpu.holds(device)
+    for got in (from_host, gpu.get(device)):
+        assert got.dtype == wanted.dtype
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-6)
+    with pytest.raises(ValueError, match="image 1 holds NaN"):
+        extractor.transform(gpu.put(np.where(np.arange(len(pixels))[:, None, None] == 1, np.nan, pixels)))
+
+
+# ---- the whole fit ----
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("J", [2, 10])
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_a_whole_fit_equals_the_cpu_backend(gpu, monkeypatch, digits, learner, J, dtype):
+    monkeypatch.setattr("pipeline.boosting.estimator.PROMOTED", 0)
+    X, y = digits
+    y = y if J == 10 else (y > 4).astype(int)
+    params = dict(learner=learner, n_rounds=5, subspace_size=16, n_components=24, random_state=0, dtype=dtype)
+    wanted = LogitBoostClassifier(**params).fit(X, y)
+    found = LogitBoostClassifier(backend="gpu", **params).fit(X, y)
+    tolerance = 1e-9 if dtype == "float64" else 2e-3
+    np.testing.assert_allclose(found.train_loss_, wanted.train_loss_, rtol=tolerance)
+    proba = found.predict_proba(X)
+    np.testing.assert_allclose(proba, wanted.predict_proba(X), atol=tolerance)
+    np.testing.assert_array_equal(found.rank_, wanted.rank_)
+    np.testing.assert_array_equal(found.ladder_, wanted.ladder_)
+    if learner == "componentwise":
+        for ours, theirs in zip(found._history.steps, wanted._history.steps, strict=True):
+            np.testing.assert_array_equal(ours.columns, theirs.columns)
+    arrays, header = found.state()
+    assert all(type(a) is np.ndarray for a in arrays.values())
+    elsewhere = LogitBoostClassifier.from_state(arrays, header)
+    assert elsewhere.backend == "cpu"
+    np.testing.assert_allclose(elsewhere.predict_proba(X), proba, atol=tolerance)
+
+
+@pytest.mark.parametrize("params", [
+    {"early_stopping": True, "validation_fraction": 0.2, "patience": 2, "n_rounds": 12},
+    {"trim": 0.1, "clip": "paper"},
+    {"class_weight": "balanced"},
+], ids=str)  # fmt: skip
+def test_the_estimators_other_settings(gpu, digits, params):
+    X, y = digits
+    settings = {"n_rounds": 6, "subspace_size": 8, "random_state": 1, **params}
+    weight = np.arange(len(y)) % 3.0
+    wanted = LogitBoostClassifier(**settings).fit(X, y, weight)
+    for given in (X, gpu.put(X)):
+        found = LogitBoostClassifier(backend="gpu", **settings).fit(given, y, weight)
+        np.testing.assert_allclose(found.train_loss_, wanted.train_loss_, rtol=1e-9)
+        np.testing.assert_allclose(found.validation_loss_, wanted.validation_loss_, rtol=1e-9)
+        assert found.n_rounds_ == wanted.n_rounds_
+    np.testing.assert_allclose(found.predict_proba(gpu.put(X)), wanted.predict_proba(X), atol=1e-9)
+
+
+@pytest.mark.parametrize("learner", ["subspace", "random_features"])
+def test_warm_start_and_staged_predictions(gpu, digits, learner):
+    X, y = digits
+    params = dict(learner=learner, n_rounds=6, subspace_size=8, n_components=16, random_state=1)
+    wanted = LogitBoostClassifier(**params).fit(X, y)
+    found = LogitBoostClassifier(backend="gpu", warm_start=True, **{**params, "n_rounds": 3}).fit(X, y)
+    found.set_params(n_rounds=6).fit(X, y)
+    np.testing.assert_allclose(found.train_loss_, wanted.train_loss_, rtol=1e-9)
+    stages = list(found.staged_predict_proba(X))
+    np.testing.assert_allclose(stages[-1], wanted.predict_proba(X), atol=1e-9)
+
+
+def test_scores_that_reach_their_limit(gpu):
+    X = np.linspace(-1, 1, 60)[:, None]
+    y = (X[:, 0] > 0).astype(int)
+    params = dict(learner="full", n_rounds=400, learning_rate=1.0, dtype="float64")
+    wanted = LogitBoostClassifier(**params).fit(X, y)
+    found = LogitBoostClassifier(backend="gpu", **params).fit(X, y)
+    assert (found.stopped_, found.n_rounds_) == (wanted.stopped_, wanted.n_rounds_)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda X, y: (X[:, :0], y), "at least one"),
+        (lambda X, y: (X, y[:-1]), "but y has"),
+        (lambda X, y: (np.where(np.arange(len(X))[:, None] == 7, np.nan, X), y), "row 7"),
+    ],
+)
+def test_bad_device_arrays_are_named(gpu, digits, change, words):
+    X, y = change(*digits)
+    with pytest.raises(ValueError, match=words):
+        LogitBoostClassifier(backend="gpu").fit(gpu.put(X), y)
+    fitted = LogitBoostClassifier(backend="gpu", n_rounds=1).fit(*digits)
+    with pytest.raises(ValueError, match="has 3 features, but LogitBoostClassifier is expecting 64"):
+        fitted.predict(gpu.put(np.zeros((2, 3))))
+
+
+# ---- what is moved ----
+
+
+@pytest.mark.parametrize(("learner", "up", "down"), [
+    ("subspace", 1, 2), ("ridge", 0, 2), ("full", 0, 2), ("componentwise", 2, 2), ("random_features", 1, 2),
+])  # fmt: skip
+@pytest.mark.parametrize("J", [2, 10])
+def test_only_a_few_numbers_come_home_in_a_round(machine, gpu, digits, learner, up, down, J):
+    """Down: flags of the factorisations, or the chosen features; largest score and loss. Never a row's worth."""
+    X, y = digits
+    y = y if J == 10 else (y > 4).astype(int)
+    counts = {}
+    for n_rounds in (2, 6):
+        model = LogitBoostClassifier(
+            learner, n_rounds=n_rounds, subspace_size=8, n_components=16, backend="gpu", random_state=0
+        )
+        machine.forget()
+        model.fit(X, y)
+        counts[n_rounds] = (machine.count["h2d"], machine.count["d2h"], machine.bytes["d2h"])
+    per_round = [(b - a) / 4 for a, b in zip(counts[2], counts[6], strict=True)]
+    assert per_round[:2] == [up, down]
+    model_bytes = 8 * J * ({"subspace": 8, "random_features": 16, "componentwise": J}.get(learner, 64) + 1)
+    assert per_round[2] <= model_bytes + 16 * J + 16
+    assert counts[2][1] <= 2 * down + 8
+
+
+def test_pixels_go_up_once_and_as_bytes(machine, gpu):
+    from pipeline.model import features
+
+    pixels = np.random.default_rng(0).integers(0, 256, (300, 40, 48), dtype=np.uint8)
+    extractor = HogExtractor(backend="gpu").fit(pixels[:1])
+    extractor.transform(pixels[:2])  # tables of the kernel
+    machine.forget()
+    X = features(pixels, np.arange(299, -1, -1), Preprocess(), extractor, 64)
+    assert machine.bytes["h2d"] == pixels.nbytes
+    assert machine.count["d2h"] == 0
+    wanted = HogExtractor().fit_transform(pixels[::-1])
+    np.testing.assert_allclose(gpu.get(X), wanted, atol=1e-6)
+
+
+# ---- memory ----
+
+
+def test_images_are_taken_in_halves_when_memory_runs_out(machine, gpu, caplog, monkeypatch):
+    """The plan is wrong on purpose: chunks are ten times too large for the pool."""
+    from pipeline.backends.gpu import memory
+    from pipeline.model import features
+
+    pixels = np.random.default_rng(0).integers(0, 256, (200, 40, 48), dtype=np.uint8)
+    extractor = HogExtractor(backend="gpu").fit(pixels[:1])
+    wanted = HogExtractor().fit_transform(pixels)
+    machine.limit = machine.used + 2 * wanted.nbytes + 200_000
+    monkeypatch.setattr(memory, "chunk", lambda n, *_, **__: n)
+    done = []
+    with caplog.at_level(logging.WARNING):
+        X = features(
+            pixels, None, Preprocess(PreprocessName.gaussian), extractor, 64, lambda a, b: done.append(a)
+        )
+    assert "images at a time: trying" in caplog.text
+    assert machine.count["emptied"] >= 1
+    assert done == sorted(done)
+    assert done[-1] == 200
+    machine.limit = 0
+    smooth = backends.get("cpu").preprocess.apply(pixels, Preprocess(PreprocessName.gaussian))
+    np.testing.assert_allclose(gpu.get(X), HogExtractor().fit_transform(smooth), atol=1e-5)
+
+
+def test_not_even_one_image_fits(machine, gpu):
+    pixels = np.zeros((3, 400, 400), dtype=np.uint8)
+    extractor = HogExtractor(backend="gpu").fit(pixels)
+    machine.limit = machine.used + 2000
+    with pytest.raises(BackendError, match="too few for a single one of the images"):
+        extractor.transform(pixels)
+
+
+def test_chunks_cover_everything(machine, gpu):
+    from pipeline.backends.gpu import memory
+
+    machine.limit = machine.used + 100_000
+    parts = list(memory.chunks(1000, 500))
+    assert len(parts) == 10
+    assert [p.start for p in parts] == [0, *(p.stop for p in parts[:-1])]
+    assert min(parts[-1].stop, 1000) == 1000
+    assert memory.chunk(10, 10**12) == 1
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_a_matrix_too_large_for_the_device_streams_through_it(
+    machine, gpu, monkeypatch, caplog, digits, learner
+):
+    from pipeline.backends.gpu import transfer
+    from pipeline.backends.gpu.matrix import HostMatrix
+
+    X, y = digits
+    params = dict(
+        learner=learner, n_rounds=3, subspace_size=8, n_components=8, random_state=0, dtype="float64"
+    )
+    wanted = LogitBoostClassifier(**params).fit(X, y)
+    monkeypatch.setattr(transfer, "STAGED", 1 << 14)
+    machine.limit = machine.used + (X.nbytes * 15) // 8
+    with caplog.at_level(logging.WARNING):
+        found = LogitBoostClassifier(backend="gpu", **params).fit(X, y)
+        streamed = gpu.put(X)
+    assert isinstance(streamed, HostMatrix)
+    assert "streams through the GPU" in caplog.text
+    assert machine.peak < machine.limit
+    assert machine.bytes["h2d"] > 3 * X.nbytes
+    np.testing.assert_allclose(found.train_loss_, wanted.train_loss_, rtol=1e-9)
+    np.testing.assert_allclose(found.predict_proba(streamed), wanted.predict_proba(X), atol=1e-9)
+    part = gpu.rows(streamed, np.array([3, 1]))
+    np.testing.assert_array_equal(gpu.get(part), X[[3, 1]])
+    assert gpu.first_not_finite(streamed) is None
+
+
+def test_features_too_many_for_the_device_stay_on_the_host(machine, gpu):
+    from pipeline.backends.gpu.matrix import HostMatrix
+    from pipeline.model import features
+
+    pixels = np.random.default_rng(0).integers(0, 256, (120, 40, 48), dtype=np.uint8)
+    extractor = HogExtractor(backend="gpu").fit(pixels[:1])
+    wanted = HogExtractor().fit_transform(pixels)
+    machine.limit = machine.used + wanted.nbytes
+    X = features(pixels, None, Preprocess(), extractor, 64)
+    assert isinstance(X, HostMatrix)
+    np.testing.assert_allclose(gpu.get(X), wanted, atol=1e-6)
+    X[5:6] = gpu.put(np.full((1, X.shape[1]), np.nan))
+    assert gpu.first_not_finite(X) == 5
+
+
+def test_a_failed_allocation_leaves_sums_as_they_were(machine, gpu, monkeypatch):
+    """Chunks of rows that fail half-way are taken again: nothing is counted twice."""
+    from pipeline.backends.gpu import memory
+
+    X, W, R = random_problem(3000, 24, 6, 3)
+    center = np.zeros(24)
+    wanted = backends.get("cpu").wls.fit(X, center, W, R, 0.1)
+    device = [gpu.put(a) for a in (X, center, W, R)]
+    monkeypatch.setattr(memory, "chunk", lambda n, *_, **__: n)
+    machine.limit = machine.used + X.nbytes * 3
+    got = gpu.wls.fit(*device, 0.1)
+    assert machine.count["emptied"] >= 1
+    np.testing.assert_allclose(gpu.get(got.coef), wanted.coef, rtol=1e-9, atol=1e-9)
+
+
+def test_nothing_is_left_on_the_device(machine, gpu, digits):
+    LogitBoostClassifier(backend="gpu", n_rounds=3).fit(*digits)
+    before = machine.used
+    for _ in range(3):
+        LogitBoostClassifier(backend="gpu", n_rounds=3).fit(*digits)
+    assert machine.used == before
+
+
+# ---- what is missing is said in one line ----
+
+
+def missing(monkeypatch, module):
+    monkeypatch.setitem(__import__("sys").modules, module, None)
+
+
+def change(**settings):
+    def apply(machine, monkeypatch):
+        for key, value in settings.items():
+            monkeypatch.setattr(machine, key, value)
+
+    return apply
+
+
+MISSING = {
+    "cupy": (lambda _, patch: missing(patch, "cupy"), "needs CuPy, which is not installed: pip install"),
+    "driver": (change(driver=0), "there is no NVIDIA driver"),
+    "old driver": (change(driver=11040), "built for CUDA 12.9 but the driver supports CUDA 11.4 only: update"),
+    "wrong major": (change(runtime=13000), "install CuPy for CUDA 12: pip install 'hogboost\\[gpu-cu12\\]'"),
+    "no device": (change(devices=0), "the driver shows no GPU"),
+    "fault": (change(fault="cudaErrorSystemNotReady: not ready"), "no GPU can be used \\(cudaErrorSystemNotReady"),
+    "old GPU": (change(capability=(6, 1)), "compute capability 6.1, but CUDA 12 needs at least 7.0"),
+    "nvrtc": (lambda _, patch: missing(patch, "cupy_backends.cuda.libs.nvrtc"), "NVRTC of CUDA 12 cannot be loaded"),
+    "cublas": (lambda _, patch: missing(patch, "cupy_backends.cuda.libs.cublas"), "cuBLAS of CUDA 12 cannot be"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", MISSING)
+def test_each_missing_piece_is_one_line(machine, monkeypatch, fault):
+    make, words = MISSING[fault]
+    make(machine, monkeypatch)
+    with pytest.raises(BackendError, match=words) as told:
+        backends.choose("gpu")
+    assert "\n" not in str(told.value)
+    said = []
+    assert backends.choose("auto", 0, said.append) == "cpu"
+    assert len(said) == 1
+    assert said[0].startswith("backend=auto picked cpu: ")
+
+
+def test_auto_picks_the_gpu_and_says_so(machine):
+    said = []
+    assert backends.choose("auto", 0, said.append) == "gpu"
+    assert said == [
+        "backend=auto picked gpu: device 0, double, 1 GB, driver for CUDA 12.8, CuPy for CUDA 12.9"
+    ]
+
+
+def test_another_device(machine, monkeypatch):
+    with pytest.raises(
+        BackendError, match=r"backend.device=1 but this machine shows 1 GPU: choose backend.device=0"
+    ):
+        backends.choose("gpu", 1)
+    monkeypatch.setattr(machine, "devices", 2)
+    assert backends.choose("gpu", 1) == "gpu"
+    assert machine.current == 1
+    backends.choose("gpu", 0)
+
+
+def test_cucim_is_missed_only_where_it_is_needed(machine, gpu, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "cucim", None)
+    for step in STEPS:
+        if step.name in (PreprocessName.gaussian, PreprocessName.clahe):
+            with pytest.raises(
+                BackendError, match="needs cuCIM, which is not installed: pip install cucim-cu12"
+            ):
+                gpu.preprocess.require(step)
+        else:
+            gpu.preprocess.require(step)
+            gpu.preprocess.apply(gpu.put(pictures("uint8")), step)
+
+
+# ---- commands ----
+
+
+def test_train_and_predict_on_the_device(machine, tmp_path, capsys):
+    from pipeline.commands import predict, train
+    from pipeline.model import load_model
+
+    cfg = config.Train(run_dir=str(tmp_path), plots=False, data=config.Data(name=config.DataName.digits))
+    cfg.image = config.Image(16, 16)
+    cfg.hog = config.Hog(pixels_per_cell=[4, 4], cells_per_block=[2, 2])
+    cfg.classifier.n_rounds, cfg.classifier.early_stopping = 3, True
+    losses = {}
+    for name_ in ("cpu", "auto"):
+        cfg.backend = config.Backend(name=config.BackendName[name_])
+        machine.forget()
+        losses[name_] = train.run(cfg)
+    assert losses["auto"] == pytest.approx(losses["cpu"], rel=1e-3)
+    assert "backend=auto picked gpu" in capsys.readouterr().out
+    assert machine.bytes["d2h"] < 400_000  # no feature matrix among it
+    assert load_model(tmp_path / "model.npz").backend == "cpu"
+    machine.forget()
+    predict.run(
+        config.Predict(
+            model=str(tmp_path / "model.npz"),
+            run_dir=str(tmp_path),
+            backend=config.Backend(name=config.BackendName.gpu),
+            data=config.Data(name=config.DataName.digits),
+        )
+    )
+    assert machine.count["launch"] > 0
+
+
+def test_no_image_is_read_before_the_gpu_is_found(machine, tmp_path, monkeypatch):
+    from pipeline import datasets
+    from pipeline.commands import train
+
+    monkeypatch.setattr(datasets, "load", lambda *_: pytest.fail("images were read"))
+    monkeypatch.setattr(machine, "devices", 0)
+    cfg = config.Train(run_dir=str(tmp_path), backend=config.Backend(name=config.BackendName.gpu))
+    with pytest.raises(BackendError, match="no GPU"):
+        train.run(cfg)
+    monkeypatch.setattr(machine, "devices", 1)
+    monkeypatch.setitem(__import__("sys").modules, "cucim", None)
+    cfg.preprocess = Preprocess(PreprocessName.clahe)
+    with pytest.raises(BackendError, match="cuCIM"):
+        train.run(cfg)
+
+
+# ---- the double itself ----
+
+
+def test_the_double_refuses_what_cupy_refuses(gpu):
+    a = gpu.put(np.arange(3.0))
+    for fault, words in (
+        (lambda: np.asarray(a), "Implicit conversion"),
+        (lambda: a + np.ones(3), "Unsupported type"),
+        (lambda: np.ones(3) + a, "Unsupported type"),
+        (lambda: gpu.xp.concatenate([a, np.ones(3)]), "Unsupported type"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            fault()
+    assert gpu.get(a[gpu.put(np.array([0, 4]))]).tolist() == [0.0, 1.0]  # wraps
+
+
+def test_the_double_copies_late(gpu):
+    """A copy on a stream takes what the page-locked buffer holds when someone waits for it."""
+    import cupy
+    import cupyx
+
+    pinned, device = cupyx.empty_pinned(3, np.float64), cupy.zeros(3)
+    pinned[...] = 1.0
+    stream, event = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Event()
+    device.set(pinned, stream=stream)
+    event.record(stream)
+    pinned[...] = 2.0
+    event.synchronize()
+    assert device.get().tolist() == [2.0, 2.0, 2.0]

@@ -1,0 +1,112 @@
+"""Rung 0: every name of CuPy, cuCIM and the like that the gpu backend uses exists in the installed release."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.cuda_on_host.build import required
+
+PACKAGES = ("cupy", "cupyx", "cucim", "cupy_backends")
+FOLDER = ROOT / "pipeline" / "backends" / "gpu"
+FILES = sorted(FOLDER.glob("*.py"))
+
+
+def aliases(tree: ast.AST) -> dict[str, str]:
+    """Return what each local name stands for: ``cp`` for cupy, and so on."""
+    found = {"cp": "cupy", "cupy": "cupy"}  # also where a function gets the module as a value
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                if name.name.split(".")[0] in PACKAGES:
+                    found[name.asname or name.name.split(".")[0]] = (
+                        name.asname and name.name
+                    ) or name.name.split(".")[0]
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES:
+            for name in node.names:
+                found[name.asname or name.name] = f"{node.module}.{name.name}"
+    return found
+
+
+def names_used(path: Path) -> Iterator[tuple[str, int]]:
+    """Yield every dotted name that a file takes from the packages, with its line."""
+    tree = ast.parse(path.read_text())
+    known = aliases(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES:
+            yield from ((f"{node.module}.{name.name}", node.lineno) for name in node.names)
+        if isinstance(node, ast.Import):
+            yield from (
+                (name.name, node.lineno) for name in node.names if name.name.split(".")[0] in PACKAGES
+            )
+        if isinstance(node, ast.Attribute):
+            parts, value = [node.attr], node.value
+            while isinstance(value, ast.Attribute):
+                parts.append(value.attr)
+                value = value.value
+            if isinstance(value, ast.Name) and value.id in known:
+                yield ".".join([known[value.id], *reversed(parts)]), node.lineno
+
+
+def resolve(name: str) -> None:
+    """Raise if `name` does not exist."""
+    first, *rest = name.split(".")
+    found = importlib.import_module(first)
+    for depth, part in enumerate(rest, 2):
+        if not hasattr(found, part):
+            importlib.import_module(".".join(name.split(".")[:depth]))
+        found = getattr(found, part)
+
+
+def test_the_search_finds_names_and_misses_what_does_not_exist(tmp_path):
+    file = tmp_path / "module.py"
+    file.write_text(
+        "import cupy as cp\nfrom cupy import cuda\nx = cp.linalg.cholesky\ny = cuda.Stream.null\ncp.no"
+    )
+    names = [name for name, _ in names_used(file)]
+    assert sorted(set(names)) == [
+        "cupy",
+        "cupy.cuda",
+        "cupy.cuda.Stream",
+        "cupy.cuda.Stream.null",
+        "cupy.linalg",
+        "cupy.linalg.cholesky",
+        "cupy.no",
+    ]
+    if importlib.util.find_spec("cupy") is None:
+        required("CuPy is not installed (pip install cupy-cuda12x)")
+    with pytest.raises(ImportError):
+        resolve("cupy.no")
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_every_name_exists(path):
+    missing = []
+    for name, line in sorted(set(names_used(path))):
+        package = name.split(".")[0]
+        if importlib.util.find_spec(package) is None:
+            required(f"{package} is not installed; {path.name} uses {name}")
+        try:
+            resolve(name)
+        except (ImportError, AttributeError) as error:
+            missing.append(f"{path.name}:{line}: {name}: {error}")
+    assert not missing
+
+
+def test_cupy_and_its_kin_are_used_in_the_gpu_backend_only():
+    for path in (ROOT / "pipeline").rglob("*.py"):
+        if FOLDER not in path.parents:
+            assert not list(names_imported(path)), path
+
+
+def names_imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        modules = [name.name for name in node.names] if isinstance(node, ast.Import) else []
+        modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        yield from (module for module in modules if module.split(".")[0] in PACKAGES)

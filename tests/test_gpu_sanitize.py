@@ -1,0 +1,32 @@
+"""Rung 3: the kernels on the CPU under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cuda_on_host import exercise
+from tests.cuda_on_host.build import need_compiler
+
+
+@pytest.fixture(scope="module")
+def wanted(tmp_path_factory):
+    need_compiler()
+    path = tmp_path_factory.mktemp("expected") / "expected.npz"
+    exercise.expected(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("mode", "schedule", "concurrent"),
+    [
+        ("plain", "random", False),
+        ("address", "forward", False),
+        ("address", "reverse", False),
+        ("thread", "forward", False),
+        ("thread", "forward", True),
+    ],
+    ids=["plain", "address", "address in reverse", "thread", "thread across blocks"],
+)
+def test_no_fault(wanted, mode, schedule, concurrent):
+    outcome = exercise.in_child(wanted, mode, schedule, 1, concurrent)
+    assert not outcome.fault
