@@ -83,6 +83,29 @@ def float_type(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.float32 if dtype in (np.float16, np.float32) else np.float64)
 
 
+def exact(dtype: np.dtype, transform_sqrt: bool) -> bool:
+    """Return whether one product per edge decides every bin as scikit-image does: integers up to 16 bits.
+
+    Other gradients may be within scikit-image's rounding of a bin's edge: differences of decimal fractions next to
+    the diagonal, differences of square roots next to any edge.
+    """
+    return dtype.kind in "biu" and dtype.itemsize <= 2 and not transform_sqrt
+
+
+def edges(orientations: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return sines and cosines of the bins' edges from 0 to 90 degrees; the others are their mirror images.
+
+    Returns
+    -------
+    ndarray of float64, shape (orientations // 2 + 1,)
+        Sines, rising from 0.
+    ndarray of float64, shape (orientations // 2 + 1,)
+        Cosines, falling from 1.
+    """
+    angles = np.radians(180.0 / orientations * np.arange(orientations // 2 + 1))
+    return np.sin(angles), np.cos(angles)
+
+
 def cotangents(orientations: int, dtype: np.dtype) -> np.ndarray:
     """Return the cotangent of the upper edge of each bin but the last; -inf, which nothing reaches, for the last.
 

@@ -82,8 +82,44 @@ def sample_weight(weight: Any, class_weight: Any, y: np.ndarray) -> np.ndarray:
     if not (s > 0).any():
         raise ValueError("sample_weight is zero for every row: there is nothing to fit")
     if class_weight is not None:
-        s = s * compute_sample_weight(class_weight, y)
+        s = s * _class_weights(class_weight, y)
+        if not (s > 0).any():
+            raise ValueError("class_weight is zero for every row that counts: there is nothing to fit")
     return s
+
+
+def _class_weights(class_weight: Any, y: np.ndarray) -> np.ndarray:
+    if isinstance(class_weight, dict):
+        for label, weight in class_weight.items():
+            _number(
+                f"class_weight[{label!r}]",
+                weight,
+                numbers.Real,
+                _above(weight, 0),
+                "a finite number of at least 0",
+            )
+    return compute_sample_weight(class_weight, y)
+
+
+def continuation(model: LogitBoostClassifier) -> None:
+    """Check that a fit with warm_start can go on where the last one stopped."""
+    steps = model._history.steps
+    if len(steps) != model.n_rounds_:
+        raise ValueError(
+            "warm_start cannot continue a model from a file: it holds the sum of its rounds, not the rounds"
+        )
+    if model._fitted_learner != model.learner:
+        raise ValueError(
+            f"warm_start cannot continue {model._fitted_learner} rounds with learner={model.learner!r}"
+        )
+    if model.center_.size != model.n_features_in_:
+        raise ValueError(
+            f"warm_start: X has {model.n_features_in_} features, the rounds so far {model.center_.size}"
+        )
+    if len(steps) > model.n_rounds:
+        raise ValueError(
+            f"n_rounds={model.n_rounds} is below the {len(steps)} rounds fitted so far; warm_start can only add rounds"
+        )
 
 
 def magnitude(mean: np.ndarray, variance: np.ndarray, n: int, dtype: str) -> None:

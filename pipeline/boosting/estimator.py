@@ -84,10 +84,13 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
     coef_ : (J, p), or (1, p) for two classes; linear learners only
     intercept_ : (J,) or (1,); linear learners only
     n_rounds_ : rounds kept
-    train_loss_, validation_loss_ : log-loss after each round
+    train_loss_, validation_loss_ : lists of float
+        Log-loss after each round that was run, also of those that early stopping dropped. Rounds of an earlier fit
+        (`warm_start`) have no validation loss: NaN.
     rank_, ladder_ : int (n_rounds_, J)
-        Numerical rank of each weighted, centred design; and which rung its factorisation took: 0 Cholesky, 1 to 3
-        Cholesky with l2 raised tenfold that often, 4 minimum-norm solution.
+        Numerical rank of each weighted, centred design (with a penalty: the number of columns that vary); and which
+        rung its factorisation took: 0 Cholesky, 1 to 3 Cholesky with l2 raised tenfold that often, 4 the solution
+        of least norm.
     feature_importances_ : (p,)
         Standard deviation of each feature times its mean absolute (``random_features``: root mean square)
         derivative over the classes, normalised to sum 1.
@@ -111,19 +114,20 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
         clip: str = "gradient",
         l2: float = 1.0,
         subspace_size: int = 128,
-        n_components: int = 512,
-        gamma: float | tuple[float, float] = 0.1,
-        trim: float = 0.0,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         patience: int = 10,
         class_weight: str | dict | None = None,
         dtype: str = "float32",
         random_state: int | np.random.RandomState | None = None,
-        warm_start: bool = False,
         backend: str = "cpu",
-        gram_precision: str = "full",
         verbose: int = 0,
+        *,
+        n_components: int = 512,
+        gamma: float | tuple[float, float] = 0.1,
+        trim: float = 0.0,
+        warm_start: bool = False,
+        gram_precision: str = "full",
     ) -> None:
         self.learner = learner
         self.n_rounds = n_rounds
@@ -175,20 +179,19 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
         X, y = checks.training_set(self, backend, X, y)
         check_classification_targets(y)
         weight = checks.sample_weight(sample_weight, self.class_weight, y)
+        warm = self.warm_start and hasattr(self, "n_rounds_")
+        if warm:
+            checks.continuation(self)
+        else:
+            self.__dict__.pop("n_rounds_", None)  # a fit that fails leaves no half-fitted model
         if (weight == 0.0).any():
             X = backend.rows(X, np.flatnonzero(weight > 0.0))
             y, weight = y[weight > 0.0], weight[weight > 0.0]
         self._set_classes(y)
-        if not (self.warm_start and hasattr(self, "_history")):
-            small = X.size <= PROMOTED
-            self.dtype_ = "float64" if small else self.dtype
+        if not warm:
+            self.dtype_ = "float64" if X.size <= PROMOTED else self.dtype
             self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
             self._history = History()
-        elif len(self._history.steps) > self.n_rounds:
-            raise ValueError(
-                f"n_rounds={self.n_rounds} is below the {len(self._history.steps)} rounds fitted so far; "
-                "warm_start can only add rounds"
-            )
         X = X.astype(self.dtype_, copy=False)
         held_out = None
         if validation is not None:
@@ -204,7 +207,7 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(
                 f"y holds one class only ({classes.tolist()[0]!r}); at least 2 are needed: check the labels"
             )
-        if self.warm_start and hasattr(self, "classes_") and not np.array_equal(self.classes_, classes):
+        if self.warm_start and hasattr(self, "n_rounds_") and not np.array_equal(self.classes_, classes):
             raise ValueError(
                 "warm_start: y holds other classes than the model fitted so far; fit a new model"
             )
@@ -257,7 +260,7 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
     def _finish(self, backend, history: History, variance: np.ndarray) -> None:
         """Bring the model home and set the fitted attributes."""
         history.steps = state.to_host(backend, history.steps)
-        self.n_rounds_ = len(history.steps)
+        self.n_rounds_, self._fitted_learner = len(history.steps), self.learner
         self.train_loss_ = list(history.train_loss)
         self.validation_loss_ = list(history.validation_loss)
         self.rank_ = np.array(history.rank, dtype=np.intp).reshape(self.n_rounds_, -1)
@@ -274,7 +277,7 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
         return F[:, 1] - F[:, 0] if F.shape[1] == 2 else F
 
     def _raw_scores(self, X: Any) -> np.ndarray:
-        check_is_fitted(self, "classes_")
+        check_is_fitted(self, "n_rounds_")
         backend = backends.get(self.backend)
         X = checks.features(self, backend, X, self.dtype_, reset=False)
         device, center = backend.put(X), backend.put(self.center_)
@@ -301,7 +304,7 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
         ValueError
             If the model was loaded from a file that holds only the sum of its rounds.
         """
-        check_is_fitted(self, "classes_")
+        check_is_fitted(self, "n_rounds_")
         if len(self._history.steps) != self.n_rounds_:
             raise ValueError("this model was saved as one linear model without its rounds: staged predictions need "
                              "the fitted estimator itself")  # fmt: skip
@@ -333,7 +336,7 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return the fitted model as arrays and a JSON-able header, for a file without pickle."""
-        check_is_fitted(self, "classes_")
+        check_is_fitted(self, "n_rounds_")
         return state.dump(self)
 
     @classmethod

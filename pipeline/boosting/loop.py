@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ class Rules:
     z_max: float
     clip: str
     trim: float
-    patience: int | None  # None: no early stopping
+    patience: int | None  # None: no early stopping; else there is a validation set
 
 
 @dataclass
@@ -68,9 +69,20 @@ class History:
     best_round: int = 0  # rounds worth keeping
 
     def keep(self, rounds: int) -> None:
-        """Forget all but the first `rounds` rounds."""
-        for series in (self.steps, self.train_loss, self.validation_loss, self.rank, self.ladder):
+        """Forget the steps after the first `rounds`; the losses still show why they were dropped."""
+        for series in (self.steps, self.rank, self.ladder):
             del series[rounds:]
+
+    def resume(self, watched: bool) -> int:
+        """Prepare for more rounds after those kept; return how many there are.
+
+        Validation losses of another fit say nothing of this one's validation set: they become NaN.
+        """
+        rounds = len(self.steps)
+        del self.train_loss[rounds:]
+        self.validation_loss = [math.nan] * rounds if watched else []
+        self.stopped = "n_rounds"
+        return rounds
 
 
 def boost(
@@ -88,6 +100,7 @@ def boost(
     fit, symmetrisation f_j <- (J-1)/J (f_j - mean_k f_k), F <- F + learning_rate f.
     """
     xp = design.backend.xp
+    start = history.resume(validation is not None)
     while len(history.steps) < rules.n_rounds:
         index = len(history.steps)
         fitted = _fit_round(design, learner, rules, train, index)
@@ -114,14 +127,15 @@ def boost(
         if on_round is not None:
             latest = history.validation_loss[-1] if history.validation_loss else None
             on_round(index + 1, rules.n_rounds, history.train_loss[-1], latest)
-        if rules.patience is not None and validation is not None:
-            best = int(np.argmin(history.validation_loss))
-            if index - best >= rules.patience:
-                history.stopped = "patience"
-                break
+        if (
+            rules.patience is not None
+            and index - int(np.nanargmin(history.validation_loss)) >= rules.patience
+        ):
+            history.stopped = "patience"
+            break
     history.best_round = len(history.steps)
-    if rules.patience is not None and history.validation_loss:
-        history.best_round = int(np.argmin(history.validation_loss)) + 1
+    if rules.patience is not None and len(history.steps) > start:
+        history.best_round = int(np.nanargmin(history.validation_loss)) + 1
     return history
 
 

@@ -91,7 +91,7 @@ def load(cls: type, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> Lo
     model.train_loss_ = arrays["train_loss"].tolist()
     model.validation_loss_ = arrays["validation_loss"].tolist()
     model.rank_, model.ladder_ = arrays["rank"], arrays["ladder"]
-    model._history, model._linear = History(), None
+    model._history, model._linear, model._fitted_learner = History(), None, model.learner
     if "coef" in arrays:
         model._linear = LinearModel(arrays["coef"], arrays["intercept"])
     else:

@@ -119,10 +119,10 @@ def hog_image(pixels: np.ndarray, layout: HogLayout, transform_sqrt: bool) -> np
     return out
 
 
-def _cotangents(orientations: int, padded: int, dtype: np.dtype) -> np.ndarray:
-    """Return the cotangents of the bins' upper edges, with -inf, which no gradient reaches, up to `padded`."""
-    out = np.full(padded, -np.inf, dtype=dtype)
-    out[:orientations] = hog_rules.cotangents(orientations, dtype)
+def _filled(values: np.ndarray, length: int, by: float) -> np.ndarray:
+    """Return `values` with `by` behind, up to `length`: loops then have no remainder."""
+    out = np.full(length, by, values.dtype)
+    out[: len(values)] = values
     return out
 
 
@@ -151,7 +151,7 @@ class _Worker:
     def __init__(
         self, source: np.dtype, layout: HogLayout, norm: int | None, transform_sqrt: bool, out: np.dtype
     ) -> None:
-        from pipeline.backends.cpu.hog_cells import GROUP, TOO_LARGE
+        from pipeline.backends.cpu.hog_cells import GROUP
         from pipeline.backends.cpu.hog_gradients import ROWS, TILE
 
         self.layout, self.norm, self.sqrt = layout, norm, transform_sqrt
@@ -159,28 +159,49 @@ class _Worker:
         rows, cols = layout.cells
         height, width = layout.image_shape
         gray = layout.channels is None
-        area = math.prod(layout.pixels_per_cell)
-        self.follow = area > ORDERED_AREA or layout.pixels_per_cell[1] > TILE
+        self.follow = math.prod(layout.pixels_per_cell) > ORDERED_AREA or layout.pixels_per_cell[1] > TILE
+        self.exact = hog_rules.exact(source, transform_sqrt)
         # differences of 8-bit pixels and their squares are exact in float32; all else needs float64
         narrow = source in (np.uint8, np.int8, np.bool_) and out == np.float32
         small = narrow and gray and not transform_sqrt and not self.follow
         subtract = np.dtype(np.float32) if small else hog_rules.float_type(source)
         total = np.dtype(np.float32 if small else np.float64)
         self.source = np.dtype(np.uint8) if small and source != np.int8 else subtract
-        self.limit = None if small else TOO_LARGE / area
         self.chunk = max(1, CHUNK_BYTES // (height * width * (layout.channels or 1) * self.source.itemsize))
         bins = -(-layout.orientations // GROUP) * GROUP
-        used = cols * layout.pixels_per_cell[1]
-        self.cot = _cotangents(layout.orientations, bins, total)
+        self.used = rows * layout.pixels_per_cell[0], cols * layout.pixels_per_cell[1]
+        self.cot = _filled(hog_rules.cotangents(layout.orientations, total), bins, -np.inf)
         self.candidate = None if gray else np.zeros(6 * TILE, total)
         self.hist = np.zeros((self.chunk, rows, cols * layout.orientations), total)
         self.sums = np.zeros((self.chunk, rows * cols), total)
         self.for_fast = (np.zeros(3 * ROWS * TILE, total), self.candidate, np.zeros(bins * TILE, total))
+        self.aside = None if self.exact or self.follow else self._lists()
         self.padded = np.zeros(1 + height * width + TILE + 1, subtract)
-        sums32 = np.zeros((cols, layout.orientations), np.float32)
-        self.for_ordered = (np.zeros((3, used), total), np.zeros(used, np.int64), self.candidate, sums32)
+        self.for_ordered = (
+            np.zeros(self.used[1], total),
+            np.zeros(self.used[1], np.int64),
+            np.zeros((cols, layout.orientations), np.float32),
+        )
         strips = (layout.blocks[1], rows * layout.cells_per_block[1] * layout.orientations)
         self.for_blocks = (np.zeros(strips, total), np.zeros((2, rows * cols), total))
+
+    def _lists(self) -> tuple[np.ndarray, ...]:
+        """Return what ``set_aside`` needs; a list has room for each pixel, but memory is touched only when used."""
+        from pipeline.backends.cpu.hog_doubts import TOGETHER
+        from pipeline.backends.cpu.hog_gradients import TILE
+
+        sines, cosines = hog_rules.edges(self.layout.orientations)
+        padded = -(-len(sines) // TOGETHER) * TOGETHER
+        room = self.chunk * math.prod(self.used)
+        return (
+            _filled(sines, padded, sines[0]),
+            _filled(cosines, padded, cosines[0]),
+            np.zeros(3 * TILE),
+            np.zeros(1, np.int64),
+            np.empty(room, np.int64),
+            np.empty(room),
+            np.empty(room),
+        )
 
     def __call__(self, pixels: np.ndarray, out: np.ndarray) -> None:
         """Write the features of `pixels` to `out`, chunk by chunk."""
@@ -194,26 +215,66 @@ class _Worker:
         self._chunk(np.zeros(shape, self.source), np.empty_like(out[:1]))
 
     def _chunk(self, images: np.ndarray, out: np.ndarray) -> None:
-        from pipeline.backends.cpu import hog_blocks, hog_cells
+        from pipeline.backends.cpu import hog_blocks
 
         layout, n = self.layout, len(images)
         squares = self.norm is not None and self.norm >= hog_blocks.L2
         hist, sums = self.hist[:n], self.sums[:n]
-        redo = np.full(n, self.follow)
-        settings = (layout.pixels_per_cell, layout.orientations, self.cot)
-        if not self.follow:
-            flat = images.reshape(n, -1)
-            self._call(
-                hog_cells.fast,
-                (images, flat, self.padded, *settings, *self.for_fast, squares, self.limit, hist, sums, redo),
-            )
-        if redo.any():
-            self._call(hog_cells.ordered, (images, *settings, *self.for_ordered, squares, hist, sums, redo))
+        rest = np.arange(n) if self.follow else self._fast(images, squares, hist, sums)
+        if len(rest):
+            self._ordered(images, rest, squares, hist, sums)
         if self.norm is None:
             out[:] = hist.reshape(n, -1)
         else:
             block = (layout.orientations, layout.cells_per_block, self.norm)
             self._call(hog_blocks.normalise, (hist, sums, *self.for_blocks, *block, out))
+
+    def _fast(self, images: np.ndarray, squares: bool, hist: np.ndarray, sums: np.ndarray) -> np.ndarray:
+        """Fill `hist` and `sums` the branch-free way; return the numbers of the images that need the other."""
+        from pipeline.backends.cpu import hog_cells, hog_doubts
+
+        layout, aside = self.layout, self.aside
+        settings = (layout.pixels_per_cell, layout.orientations, self.cot)
+        redo = np.zeros(len(images), bool)
+        if aside is not None:
+            aside[3][0] = 0
+        self._call(
+            hog_cells.fast,
+            (
+                images,
+                images.reshape(len(images), -1),
+                self.padded,
+                *settings,
+                *self.for_fast,
+                squares,
+                hist,
+                sums,
+                aside,
+                redo,
+            ),
+        )
+        if aside is not None and aside[3][0]:
+            where, x, y = (values[: aside[3][0]] for values in aside[4:])
+            scale = 1.0 / math.prod(layout.pixels_per_cell)
+            cells = hist.reshape(-1, layout.orientations), sums.reshape(-1)
+            arguments = (where, x, y, np.arctan2(y, x), layout.orientations, scale, squares, *cells)
+            self._call(hog_doubts.add_late, arguments)
+        return np.flatnonzero(redo)
+
+    def _ordered(
+        self, images: np.ndarray, which: np.ndarray, squares: bool, hist: np.ndarray, sums: np.ndarray
+    ) -> None:
+        """Fill `hist` and `sums` of the images numbered `which` in scikit-image's order."""
+        from pipeline.backends.cpu import hog_ordered
+
+        layout = self.layout
+        x, y = np.empty((2, len(which), *self.used))
+        self._call(hog_ordered.gradients, (images if self.follow else images[which], self.candidate, x, y))
+        angle = None if self.exact else np.arctan2(y, x)
+        settings = (layout.pixels_per_cell, layout.orientations, self.cot)
+        self._call(
+            hog_ordered.ordered, (x, y, angle, which, *settings, *self.for_ordered, squares, hist, sums)
+        )
 
     def _call(self, compiled, arguments: tuple) -> None:
         from pipeline.backends.cpu.jit import prepare

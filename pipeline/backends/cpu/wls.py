@@ -7,7 +7,9 @@ each buffer's contribution to the Gram matrix (syrk) or to the sums (gemm).
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from scipy.linalg import blas
@@ -69,9 +71,36 @@ def _gemm(dtype: np.dtype):
     return blas.sgemm if dtype == np.float32 else blas.dgemm
 
 
+class _OneBlasThread:
+    """A context in which BLAS uses one thread; safe when several fits are in it at the same time.
+
+    The limit belongs to the process: the first to enter sets it, the last to leave restores what was before.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._limit: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._limit = _blas().limit(limits=1, user_api="blas")
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._limit.restore_original_limits()
+
+
 @functools.cache
 def _blas() -> ThreadpoolController:
     return ThreadpoolController()
+
+
+_one_blas_thread = _OneBlasThread()
 
 
 def _products(X: np.ndarray, center: np.ndarray, V: np.ndarray) -> np.ndarray:
@@ -180,7 +209,7 @@ def fit(
             coef[:, j], intercept[j] = _refined(X, center, W[:, j], R[:, j], factor, coef[:, j], intercept[j])
 
     if small:
-        with _blas().limit(limits=1, user_api="blas"):
+        with _one_blas_thread:
             kernels.share(solve_class, J, parallel=n * q > kernels.SERIAL)
     else:
         for j in range(J):

@@ -76,8 +76,8 @@ class Systems:
         return home[0], home[1]
 
     def _on_host(self, j: int, gram: Any, precision: np.dtype, l2: float) -> Factor:
-        home = cp.asnumpy(gram[j]).astype(precision)
-        return factorise(home, cp.asnumpy(self.xw[:, j]), float(self.sw[j]), l2)
+        eps = float(np.finfo(precision).eps)
+        return factorise(cp.asnumpy(gram[j]), cp.asnumpy(self.xw[:, j]), float(self.sw[j]), l2, eps)
 
     def solve(self, xr: Any, sr: Any) -> tuple[Any, Any]:
         """Return coefficients (q, J) and intercepts (J,) for X' r (q, J) and the sums of r (J,)."""

@@ -5,6 +5,8 @@ Everything is computed in float64 with plain NumPy expressions; nothing here is 
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 
 from pipeline.backends import philox
@@ -51,15 +53,18 @@ def fit(
     design = np.column_stack([np.ones(len(D)), D])
     if l2 > 0.0:
         design = np.vstack([design, np.column_stack([np.zeros(q), np.sqrt(l2) * np.eye(q)])])
+    varying = [int((np.ptp(D[W[:, j] > 0], axis=0) > 0.0).sum()) for j in range(J)]
     coef, intercept, rank = np.zeros((q, J)), np.zeros(J), np.zeros(J, dtype=np.intp)
     for j in range(J):
         w, r = W[:, j].astype(np.float64), R[:, j].astype(np.float64)
         z = np.divide(r, w, out=np.zeros_like(r), where=w > 0)
         if l2 > 0.0:
             z, w = np.concatenate([z, np.zeros(q)]), np.concatenate([w, np.ones(q)])
-        result = sm.WLS(z, design, weights=w).fit()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # statsmodels warns of a singular design; `rank` tells it instead
+            result = sm.WLS(z, design, weights=w).fit()
         intercept[j], coef[:, j] = result.params[0], result.params[1:]
-        rank[j] = result.model.rank - 1  # statsmodels counts the intercept, we do not
+        rank[j] = result.model.rank - 1 if l2 == 0.0 else varying[j]  # statsmodels counts the intercept too
     return WlsFit(coef, intercept, rank, np.zeros(J, dtype=np.intp))
 
 
