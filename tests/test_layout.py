@@ -89,3 +89,17 @@ def test_a_layout_is_a_value():
     assert len({HogLayout((50, 100)), HogLayout((np.int64(50), 100))}) == 1
     with pytest.raises(dataclasses.FrozenInstanceError):
         HogLayout((50, 100)).orientations = 8
+
+
+def test_per_cell_sums_over_blocks_and_orientations():
+    layout = HogLayout((50, 100))
+    counts = layout.per_cell(np.ones(layout.n_features))
+    assert counts.shape == layout.cells == (6, 12)
+    assert counts[0, 0] == 9  # a corner cell lies in one block
+    assert counts[2, 5] == 9 * 9  # an inner cell in nine
+    one = np.zeros(layout.n_features)
+    one[layout.feature_names().index("block_1_4_cell_2_0_bin_3")] = 2.5
+    found = layout.per_cell(one)
+    assert found[3, 4] == found.sum() == 2.5
+    with pytest.raises(ValueError, match="one number per feature"):
+        layout.per_cell(np.ones(5))

@@ -110,6 +110,27 @@ class HogLayout:
         number = (block_row + row) * self.cells[1] + block_col + col
         return np.broadcast_to(number, self.feature_shape).reshape(-1).astype(np.intp)
 
+    def per_cell(self, values: np.ndarray) -> np.ndarray:
+        """Return the sum of one value per feature over each cell of the image, float64 (rows, cols) of `cells`.
+
+        A cell takes part in several blocks and orientations; with a classifier's ``feature_importances_`` this is
+        the importance of each place in the image.
+
+        Parameters
+        ----------
+        values : (n_features,)
+
+        Raises
+        ------
+        ValueError
+            If there is not one value per feature.
+        """
+        values = np.asarray(values, dtype=np.float64)
+        if values.shape != (self.n_features,):
+            raise ValueError(f"values must be one number per feature, ({self.n_features},), not {values.shape}")
+        rows, cols = self.cells
+        return np.bincount(self.cell_index(), weights=values, minlength=rows * cols).reshape(rows, cols)
+
     def centres(self) -> np.ndarray:
         """Return the centre (row, column) of each feature's cell, in pixels from the image's corner.
 
