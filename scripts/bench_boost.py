@@ -1,17 +1,22 @@
-"""Time one boosting round of each learner against statsmodels on the same fit and against the machine's floor.
+"""Time one whole boosting round of each learner against statsmodels on the same fit and against the machine's floor.
 
     python scripts/bench_boost.py --rounds 7
 
+A round is softmax, working responses, the learner's fit for all classes, the update of the scores and the loss.
 Rounds are interleaved: the floor, each learner, statsmodels, and again; the table gives medians, the range, and
 ratios taken within a round. The floor of a learner is its multiplications and additions (n q^2 + q^3 / 3 per class
 for a Gram matrix and its Cholesky factorisation, 6 n p per class for the componentwise sums, 2 n p q for a random
-projection) at the rate of a large matrix product measured in the same round. statsmodels fits one class and is
-multiplied by the number of classes; at p = 3240 it is timed once, for it takes half a minute a class.
+projection) at the rate of a large matrix product measured in the same round.
+
+statsmodels fits the very columns of the round (random features are given to it ready-made). Its seconds are
+extrapolated: one class, times the number of classes; for componentwise, 20 features of one class, times features
+and classes / 20. At p = 3240 a class takes it a minute, so that row is timed once (--skip-large leaves it out).
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import time
 from collections.abc import Callable
@@ -20,6 +25,7 @@ import numpy as np
 
 from pipeline import backends
 from pipeline.boosting.learners import Componentwise, Design, RandomFeatures, Ridge, Subspace
+from pipeline.boosting.loop import History, Rules, Scores, boost
 from pipeline.boosting.loss import softmax, working_response
 
 L2 = 1.0
@@ -34,21 +40,48 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--classes", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=0, help="BLAS and Numba threads; 0: every core")
-    parser.add_argument("--statsmodels-large", action="store_true", help="also time statsmodels at --p, once")
+    parser.add_argument("--skip-large", action="store_true", help="do not time statsmodels at --p")
     return parser.parse_args()
 
 
-def problem(options: argparse.Namespace) -> tuple[Design, np.ndarray, np.ndarray]:
-    """Return a design like HoG features (0 to .3) and the weights and responses of a round in mid-course."""
+def problem(options: argparse.Namespace) -> tuple[Design, Scores]:
+    """Return a design like HoG features (0 to .3) and scores of a round in mid-course."""
     rng = np.random.default_rng(0)
     n, p, J = options.n, options.p, options.classes
-    X = rng.random((n, p), dtype=np.float32) * 0.3
+    X = rng.random((n, p), dtype=np.float32) * np.float32(0.3)
     Y = np.eye(J, dtype=np.float32)[rng.integers(0, J, n)]
-    P = softmax(np, rng.normal(size=(n, J)).astype(np.float32) + 2 * Y)
-    W, R = working_response(np, Y, P, np.ones(n, np.float32), 3.0, "gradient", 1e-7)
+    F = rng.normal(size=(n, J)).astype(np.float32) + 2 * Y
     cpu = backends.get("cpu")
     mean, variance = cpu.wls.column_moments(X)
-    return Design(cpu, X, mean, np.arange(p), float(variance.sum()), 1), W, R
+    design = Design(cpu, X, mean, np.arange(p), float(variance.sum()), 1)
+    return design, Scores(X, F, Y, np.ones(n, np.float32), float(n))
+
+
+def one_round(design: Design, scores: Scores, learner: object, index: int) -> History:
+    """Run round number `index` (what is drawn depends on it) from the same scores."""
+    rules = Rules(1, 0.3, 3.0, "gradient", 0.0, None)
+    shifted = dataclasses.replace(design, seed=index)
+    return boost(shifted, learner, rules, dataclasses.replace(scores), None, History())
+
+
+def statsmodels_seconds(design: Design, scores: Scores, learner: object, index: int) -> float:
+    """Return the seconds statsmodels would take for the fits of the same round; see the head of this file."""
+    J = scores.F.shape[1]
+    W, R = working_response(np, scores.labels, softmax(np, scores.F), scores.weight, 3.0, "gradient", 1e-7)
+    reference = backends.get("reference").wls
+    step = one_round(design, scores, learner, index).steps[0]
+    X = design.X
+    if isinstance(learner, Componentwise):
+        fits = [
+            lambda k=k: reference.fit(X[:, k : k + 1], np.zeros(1), W[:, :1], R[:, :1], 0.0)
+            for k in range(20)
+        ]
+        return sum(seconds(fit) for fit in fits) * X.shape[1] * J / 20
+    if step.gamma is not None:
+        X = design.backend.wls.random_features(X, design.center, step.gamma, learner.n_components, index, 0)
+    elif step.columns is not None:
+        X = X[:, step.columns]
+    return J * seconds(lambda: reference.fit(X, np.zeros(X.shape[1]), W[:, :1], R[:, :1], L2))
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -66,36 +99,34 @@ def product_rate(size: int = 2048) -> float:
 def main() -> None:
     options = arguments()
     n, p, J = options.n, options.p, options.classes
-    design, W, R = problem(options)
+    design, scores = problem(options)
     q, components = 128, 512
     learners = {
-        f"subspace, q = {q}": (Subspace(q, L2), J * (n * q**2 + q**3 / 3), q),
-        "componentwise": (Componentwise(), 6 * n * p * J, None),
+        f"subspace, q = {q}": (Subspace(q, L2), J * (n * q**2 + q**3 / 3)),
+        "componentwise": (Componentwise(), 6 * n * p * J),
         f"random_features, q = {components}": (
             RandomFeatures(components, (0.1, 0.1), L2),
             2 * n * p * components + J * (n * components**2 + components**3 / 3),
-            components,
         ),
-        f"ridge, p = {p}": (Ridge(L2), J * (n * p**2 + p**3 / 3), p),
+        f"ridge, p = {p}": (Ridge(L2), J * (n * p**2 + p**3 / 3)),
     }
-    reference = backends.get("reference").wls
     times: dict[str, list[float]] = {name: [] for name in learners}
     floors: dict[str, list[float]] = {name: [] for name in learners}
     original: dict[str, list[float]] = {name: [] for name in learners}
     with design.backend.threads(options.threads) as threads:
-        for learner, _, size in learners.values():
-            if size != p:
-                learner.fit(design, W, R, 0)  # compile
+        for learner, _ in learners.values():
+            if not isinstance(learner, Ridge):
+                one_round(design, scores, learner, 0)  # compile
         for index in range(options.rounds):
             rate = product_rate()
-            for name, (learner, work, size) in learners.items():
+            for name, (learner, work) in learners.items():
                 floors[name].append(work / rate)
-                times[name].append(seconds(lambda learner=learner, i=index: learner.fit(design, W, R, i)))
-                if size is not None and (size <= 512 or (options.statsmodels_large and index == 0)):
-                    Xs = design.X[:, :size].astype(np.float64)
-                    zero = np.zeros(size)
-                    one = seconds(lambda Xs=Xs, z=zero: reference.fit(Xs, z, W[:, :1], R[:, :1], L2))
-                    original[name].append(J * one)
+                times[name].append(
+                    seconds(lambda learner=learner, i=index: one_round(design, scores, learner, i))
+                )
+                large = isinstance(learner, Ridge)
+                if not large or (index == 0 and not options.skip_large):
+                    original[name].append(statsmodels_seconds(design, scores, learner, index))
             print(f"round {index + 1} of {options.rounds}: product rate {rate / 1e9:.0f} GFLOP/s", flush=True)
     report(options, threads, times, floors, original)
 
