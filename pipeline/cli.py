@@ -149,6 +149,8 @@ def _settings(cfg: Any) -> Any:
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 
+    from pipeline.files import atomic
+
     OmegaConf.update(cfg, "run_dir", HydraConfig.get().runtime.output_dir)
     missing = sorted(OmegaConf.missing_keys(cfg))
     if missing:
@@ -157,7 +159,8 @@ def _settings(cfg: Any) -> Any:
     settings: Any = OmegaConf.to_object(cfg)  # runs the range checks of the schema
     if HydraConfig.get().output_subdir is not None:
         path = Path(settings.run_dir) / "config.yaml"
-        path.write_text(OmegaConf.to_yaml(cfg, resolve=True), encoding="utf-8")
+        with atomic(path) as stream:
+            stream.write(OmegaConf.to_yaml(cfg, resolve=True))
     return settings
 
 

@@ -126,6 +126,7 @@ class Data:
         _check(self.workers >= 0, "data.workers", self.workers, "0 (one per core) or a number of workers")
         _check(self.n >= 1, "data.n", self.n, "at least 1")
         _check(self.classes >= 2, "data.classes", self.classes, "at least 2")
+        _check(self.seed >= 0, "data.seed", self.seed, "0 or more")
         _check(0.0 <= self.difficulty <= 1.0, "data.difficulty", self.difficulty, "from 0 to 1")
 
 
@@ -143,7 +144,7 @@ class Split:
         _check(0.0 < self.test < 1.0, "split.test", self.test, "a share between 0 and 1")
         _check(0.0 < self.validation < 1.0, "split.validation", self.validation, "a share between 0 and 1")
         _check(self.folds == 0 or self.folds >= 2, "split.folds", self.folds, "0 (off) or at least 2")
-        _check(self.seed >= 0, "split.seed", self.seed, "0 or more")
+        _check(0 <= self.seed < 2**32, "split.seed", self.seed, "from 0 to 4294967295")
 
 
 @dataclass
@@ -241,7 +242,7 @@ class Classifier:
         _check(self.n_components >= 1, "classifier.n_components", self.n_components, "at least 1")
         ok = len(self.gamma) == 2 and 0.0 < self.gamma[0] <= self.gamma[1]
         _check(ok, "classifier.gamma", self.gamma, "two numbers above 0: [smallest, largest] width")
-        _check(0.0 <= self.trim < 1.0, "classifier.trim", self.trim, "from 0 to below 1")
+        _check(0.0 <= self.trim <= 0.999, "classifier.trim", self.trim, "from 0 to 0.999")
         _check(self.patience >= 1, "classifier.patience", self.patience, "at least 1")
         _check(
             self.class_weight in (None, "balanced"),
@@ -249,7 +250,12 @@ class Classifier:
             self.class_weight,
             "null or balanced",
         )
-        _check(self.random_state >= 0, "classifier.random_state", self.random_state, "0 or more")
+        _check(
+            0 <= self.random_state < 2**32,
+            "classifier.random_state",
+            self.random_state,
+            "from 0 to 4294967295",
+        )
 
 
 @dataclass

@@ -136,6 +136,7 @@ def _cross_validation(cfg: config.Evaluate, name: str, stages: Stages) -> float:
     images = loaded.images
     labels = steps.require_labels(images, cfg.data)
     parts = list(datasets.folds(images, cfg.split))
+    found = steps.twins(images, parts, Path(cfg.run_dir))
     with progress("features") as advance:
         everything = np.arange(len(labels))
         X = steps.features(
@@ -161,14 +162,16 @@ def _cross_validation(cfg: config.Evaluate, name: str, stages: Stages) -> float:
             folds.append(
                 score(labels[test], model.proba_of_features(backend.rows(X, test)), images.class_names)
             )
-    return _tell_folds(cfg, folds, parts, len(loaded.rejected), stages)
+    return _tell_folds(
+        cfg, folds, parts, {"rejected": len(loaded.rejected), "duplicates": len(found)}, stages
+    )
 
 
 def _tell_folds(
     cfg: config.Evaluate,
     folds: list[Scores],
     parts: list[datasets.Split],
-    rejected: int,
+    counts: dict[str, int],
     stages: Stages,
 ) -> float:
     values = np.array([(fold.accuracy, fold.balanced_accuracy, fold.log_loss) for fold in folds])
@@ -181,7 +184,7 @@ def _tell_folds(
         "test": dict(zip(names, mean.tolist(), strict=True)),
         "standard_deviation": dict(zip(names, spread.tolist(), strict=True)),
         "grouped_by": cfg.split.group_by,
-        "rejected": rejected,
+        **counts,
         **steps.circumstances(stages),
     }
     steps.write_json(Path(cfg.run_dir) / "metrics.json", content)

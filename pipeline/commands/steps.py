@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from pipeline.reporting import tables
 from pipeline.reporting.metrics import Scores
 from pipeline.reporting.progress import progress
 from pipeline.reporting.stages import Stages
+
+log = logging.getLogger(__name__)
 
 CHUNK = 1024  # images whose intermediate floating-point copies are in memory at a time
 
@@ -207,3 +210,27 @@ def peak_memory() -> int | None:
 
 def _pair(values: Sequence[Any]) -> tuple[Any, Any]:
     return values[0], values[1]
+
+
+def twins(
+    images: datasets.Images, parts: Sequence[tuple[np.ndarray, np.ndarray]], folder: Path
+) -> list[tuple[str, str]]:
+    """Find held-out images that equal a training image, list them in duplicates.csv and warn.
+
+    They make the figures look too good. `parts` are (training, held-out) indices: one split, or the folds.
+    """
+    pairs = [
+        pair for train, held_out in parts for pair in datasets.duplicates_across(images, train, held_out)
+    ]
+    if pairs:
+        path = folder / "duplicates.csv"
+        with atomic(path) as stream:
+            csv.writer(stream).writerows([("training", "held_out"), *pairs])
+        log.warning(
+            "%d held-out images equal a training image (first: %s = %s; all in %s); "
+            "remove them, or keep them on one side with split.group_by",
+            len(pairs),
+            *pairs[0],
+            path,
+        )
+    return pairs

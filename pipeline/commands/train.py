@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 from pipeline import backends, config, datasets
 from pipeline.boosting import LogitBoostClassifier
 from pipeline.commands import steps
-from pipeline.files import atomic
+from pipeline.errors import ConfigError
 from pipeline.model import Model, save_model
 from pipeline.reporting import plots, tables
 from pipeline.reporting.metrics import Scores, confused, score
@@ -54,7 +53,7 @@ def run(cfg: config.Train, stages: Stages | None = None) -> float:
             fitted, watched = train, train[:0]
             if cfg.classifier.early_stopping:
                 fitted, watched = datasets.validation_split(images, train, cfg.split)
-            twins = _twins(images, train, held_out, folder)
+            twins = steps.twins(images, [(train, held_out)], folder)
 
         with progress("features") as advance:
             order = np.concatenate([fitted, watched, held_out])
@@ -122,24 +121,10 @@ def fit(
                 note += f"  validation {validation_loss:.4f}"
             advance(number, n_rounds, note)
 
-        return classifier.fit(X, labels, validation=validation, on_round=on_round)
-
-
-def _twins(images: datasets.Images, train: np.ndarray, held_out: np.ndarray, folder: Path) -> list[Any]:
-    """Find and list held-out images that equal a training image: they make the figures look too good."""
-    twins = datasets.duplicates_across(images, train, held_out)
-    if twins:
-        path = folder / "duplicates.csv"
-        with atomic(path) as stream:
-            csv.writer(stream).writerows([("training", "held_out"), *twins])
-        log.warning(
-            "%d held-out images equal a training image (first: %s = %s; all in %s); "
-            "remove them, or keep them on one side with split.group_by",
-            len(twins),
-            *twins[0],
-            path,
-        )
-    return twins
+        try:
+            return classifier.fit(X, labels, validation=validation, on_round=on_round)
+        except ValueError as error:  # what the estimator refuses, and a system that cannot be solved
+            raise ConfigError(f"the classifier cannot be fitted: {' '.join(str(error).split())}") from error
 
 
 def _summary(
