@@ -5,6 +5,7 @@ This is rung 4 of the ladder. The double is no GPU: it shows that the host code 
 
 from __future__ import annotations
 
+import inspect
 import logging
 
 import numpy as np
@@ -50,11 +51,26 @@ def gpu(machine):
 @pytest.fixture(scope="module")
 def digits():
     X, y = load_digits(return_X_y=True)
-    return X[:500], y[:500]
+    return X[:300], y[:300]
 
 
 def host(gpu, values):
     return [np.asarray(gpu.get(v)) for v in values]
+
+
+def test_the_folders_hold_the_same_functions(gpu):
+    """The backend is the folder: public functions and their parameters agree."""
+    cpu = backends.get("cpu")
+    for room in ("hog", "preprocess", "wls"):
+        found = []
+        for module in (cpu, gpu):
+            module = getattr(module, room)  # noqa: PLW2901
+            functions = {
+                n: f for n, f in vars(module).items() if inspect.isfunction(f) and not n.startswith("_")
+            }
+            own = {n: f for n, f in functions.items() if f.__module__ == module.__name__}
+            found.append({n: list(inspect.signature(f).parameters) for n, f in own.items()})
+        assert found[0] == found[1]
 
 
 # ---- weighted least squares ----
