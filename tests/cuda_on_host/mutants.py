@@ -198,4 +198,17 @@ MUTANTS = {
     "a value past the last": Mutant(
         "off by one", "wls.cu", "i < count; i += blockDim.x", "i <= count; i += blockDim.x"
     ),
+    # races that leave every number right: only ThreadSanitizer sees them
+    "idle threads touch the last sum": Mutant(
+        "race of equal values",
+        "wls.cu",
+        "    if (k >= n_sums) return;\n",
+        "    if (k >= n_sums) { sums[n_sums - 1] += 0; return; }\n",
+    ),
+    "every block writes the first row": Mutant(
+        "race of equal values",
+        "wls.cu",
+        "    const REAL middle = center[column];\n",
+        "    const REAL middle = center[column];\n    out[k] = X[column] - middle;\n",
+    ),
 }
