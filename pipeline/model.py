@@ -145,11 +145,11 @@ def features(
     """
     home = backends.get(extractor.backend)
 
-    def work(batch: Any) -> Any:
+    def work(batch: Any, out: Any) -> None:
         with stages("preprocess"):
             batch = home.preprocess.apply(batch, step)
         with stages("hog"):
-            return extractor.transform(batch)
+            extractor.transform_into(batch, out)
 
     n_features = extractor.layout_.n_features
     return home.map_images(pixels, index, work, n_features, extractor.dtype, size, advance)

@@ -206,7 +206,7 @@ MISTAKES = {
     "train +bakend=gpu": "no setting 'bakend'. Did you mean 'backend'?",
     "train ++classifier.x=3": "no setting 'classifier.x'",
     "train ~clasifier": "no setting 'clasifier'",
-    "train backend=gpu": "no option 'gpu' for backend; choose one of: cpu, reference",
+    "train backend=gpus": "no option 'gpus' for backend; choose one of: auto, cpu, gpu, reference. Did you mean 'gpu'?",
     "train experiment=quik": "Did you mean 'quick'?",
     "train image=null": "no option 'None' for image",
     "train preprocess={name:clahe}": "no option '{'name': 'clahe'}' for preprocess",
@@ -334,7 +334,7 @@ def test_train_then_predict_from_another_folder(tmp_path):
 def test_doctor_writes_nothing(tmp_path):
     done = python_m("doctor", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    for word in ("cores", "memory", "blas", "numpy", "disk", "no gpu backend", "Advice"):
+    for word in ("cores", "memory", "blas", "numpy", "disk", "backend=gpu", "Advice"):
         assert word in done.stdout
     assert os.listdir(tmp_path) == []
 

@@ -167,14 +167,13 @@ def test_too_many_rejected_files_stop_the_run_and_are_listed(folder, tmp_path):
 def test_features_that_are_not_finite_stop_the_run(folder, tmp_path, monkeypatch):
     from pipeline.features import HogExtractor
 
-    plain = HogExtractor.transform
+    plain = HogExtractor.transform_into
 
-    def broken(self, images):
-        values = np.array(plain(self, images))
-        values[3, 7] = np.nan
-        return values
+    def broken(self, images, out):
+        plain(self, images, out)
+        out[3, 7] = np.nan
 
-    monkeypatch.setattr(HogExtractor, "transform", broken)
+    monkeypatch.setattr(HogExtractor, "transform_into", broken)
     with pytest.raises(DataError, match=r"\.png: its HoG features are not finite"):
         train.run(settings(config.Train, tmp_path, folder))
 

@@ -142,6 +142,8 @@ def test_plans_keep_the_limits_of_every_gpu():
 def test_kernel_files_are_in_the_wheel(tmp_path):
     if importlib.util.find_spec("hatchling") is None:
         pytest.skip("hatchling, which builds the wheel, is not installed")
+    if not (ROOT / "README.md").exists():
+        pytest.skip("README.md, which the wheel holds, is absent from this checkout")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()

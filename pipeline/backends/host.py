@@ -33,26 +33,21 @@ def rows(array: np.ndarray, index: np.ndarray) -> np.ndarray:
 def map_images(
     pixels: np.ndarray,
     index: np.ndarray | None,
-    work: Callable[[np.ndarray], np.ndarray],
+    work: Callable[[np.ndarray, np.ndarray], Any],
     width: int,
     dtype: str,
     size: int,
     advance: Callable[[int, int], None] | None = None,
 ) -> np.ndarray:
-    """Return the matrix (n, width) of what `work` makes of pixels[index], `size` images at a time.
+    """Return the matrix (n, width) that `work` writes from pixels[index], `size` images at a time.
 
     Parameters and result are those of :meth:`pipeline.backends.protocol.Backend.map_images`.
     """
     n = len(pixels) if index is None else len(index)
-    if n <= size:
-        whole = work(pixels if index is None else pixels[index])
-        if advance is not None:
-            advance(n, n)
-        return whole
     out = np.empty((n, width), dtype=dtype)
-    for begin in range(0, n, size):
+    for begin in range(0, n, max(size, 1)):
         part = slice(begin, min(begin + size, n))
-        out[part] = work(pixels[part] if index is None else pixels[index[part]])
+        work(pixels[part] if index is None else pixels[index[part]], out[part])
         if advance is not None:
             advance(part.stop, n)
     return out

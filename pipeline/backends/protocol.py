@@ -50,9 +50,15 @@ class HogModule(Protocol):
     """``hog.py``."""
 
     def hog(
-        self, pixels: Array, layout: HogLayout, block_norm: str, transform_sqrt: bool, dtype: str
+        self,
+        pixels: Array,
+        layout: HogLayout,
+        block_norm: str,
+        transform_sqrt: bool,
+        dtype: str,
+        out: Array | None = None,
     ) -> Array:
-        """Return features (n, layout.n_features) of a batch (n, h, w) or (n, h, w, channels)."""
+        """Return features (n, layout.n_features) of a batch (n, h, w) or (n, h, w, channels), in `out` if given."""
 
     def hog_image(self, pixels: Array, layout: HogLayout, transform_sqrt: bool) -> Array:
         """Return a picture (n, h, w) of the cell histograms of each image."""
@@ -127,19 +133,20 @@ class Backend(Protocol):
         self,
         pixels: np.ndarray,
         index: np.ndarray | None,
-        work: Callable[[Array], Array],
+        work: Callable[[Array, Array], Any],
         width: int,
         dtype: str,
         size: int,
         advance: Callable[[int, int], None] | None = None,
     ) -> Array:
-        """Return the matrix (n, width), where the backend works, of what `work` makes of the images.
+        """Return the matrix (n, width), where the backend works, that `work` writes from the images.
 
         Parameters
         ----------
         pixels : (N, h, w), or (N, h, w, channels), in host memory, possibly memory-mapped
         index : numbers of the images wanted, or None for all
-        work : gets some of the images where the backend works, returns a row for each; must not keep them
+        work : work(images, out) gets some of the images where the backend works, and the rows of the matrix to write
+            for them; it must keep neither
         size : images at a time, unless the backend knows better
         advance : told (images done, images in all) now and then
         """

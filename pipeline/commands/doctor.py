@@ -65,7 +65,11 @@ def _processor() -> str:
 def _threads(cfg: config.Doctor) -> Iterator[tuple[str, str]]:
     import threadpoolctl
 
-    name = steps.choose_backend(cfg.backend)
+    try:
+        name = steps.choose_backend(cfg.backend)
+    except BackendError as error:
+        yield "backend", str(error)
+        return
     with backends.get(name).threads(cfg.backend.threads):
         import scipy.linalg  # noqa: F401  its BLAS counts only once it is loaded
 

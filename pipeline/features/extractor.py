@@ -132,8 +132,30 @@ class HogExtractor(TransformerMixin, BaseEstimator):
         ValueError
             If the images are not real, not finite, of unequal size or of another size than at ``fit``.
         """
-        check_is_fitted(self)
         home = backends.get(self.backend)
+        images = self._checked(X)
+        if home.holds(images):
+            return self._hog(images)
+        n_features = self.layout_.n_features
+        return home.get(home.map_images(images, None, self._hog, n_features, self.dtype, len(images)))
+
+    def transform_into(self, X: Any, out: Any) -> None:
+        """Write the features of the images to `out` (n, layout_.n_features), an array where the backend works.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError
+            As ``transform``.
+        """
+        self._hog(self._checked(X), out)
+
+    def _hog(self, images: Any, out: Any = None) -> Any:
+        hog = backends.get(self.backend).hog.hog
+        return hog(images, self.layout_, self.block_norm, self.transform_sqrt, self.dtype, out)
+
+    def _checked(self, X: Any) -> Any:
+        """Return the images, if they are as at ``fit``."""
+        check_is_fitted(self)
         images = self._images(X)
         layout = self._layout_of(images)
         if layout != self.layout_:
@@ -142,13 +164,7 @@ class HogExtractor(TransformerMixin, BaseEstimator):
                 f"{self.layout_.n_features} features ({_describe(self.layout_)}); "
                 "give images of the size seen at fit"
             )
-
-        def work(batch: Any) -> Any:
-            return home.hog.hog(batch, layout, self.block_norm, self.transform_sqrt, self.dtype)
-
-        if home.holds(images):
-            return work(images)
-        return home.get(home.map_images(images, None, work, layout.n_features, self.dtype, len(images)))
+        return images
 
     def hog_image(self, X: Any) -> np.ndarray:
         """Return scikit-image's picture of the descriptor of each image: (n, h, w), see :func:`hog_image`.

@@ -1,7 +1,7 @@
 """Run every kernel on small inputs, in a process of its own so that a crash or a sanitizer ends only that process.
 
-``python -m tests.cuda_on_host.exercise EXPECTED.npz MODE SCHEDULE SEED CONCURRENT [MUTANT]`` prints what it found as
-JSON. The sanitizers' runtimes are loaded before Python's own code by LD_PRELOAD; see :func:`in_child`.
+``python -m tests.cuda_on_host.exercise EXPECTED.npz MODE SCHEDULE,... SEED CONCURRENT MUTANT`` prints what it found
+as JSON. The sanitizers' runtimes are loaded before Python's own code by LD_PRELOAD; see :func:`in_child`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tests.cuda_on_host.host import Host, poisoned
 
 RUNTIMES = {"address": ("libasan.so", "libubsan.so"), "thread": ("libtsan.so",)}
 REPORTS = r"(?:ERROR: AddressSanitizer|WARNING: ThreadSanitizer|runtime error): [^\n]*"
-GRAY = HogLayout((50, 100))
-COLOUR = HogLayout((31, 45), 18, (5, 7), (2, 3), 3)
+GRAY = HogLayout((50, 100), 12)  # edges at 45 and 90 degrees: exact ties
+COLOUR = HogLayout((30, 42), 18, (5, 7), (2, 3), 3)  # cells reach every border
 COMMON = {"wls.cu": {"CLASSES": 7, "LANES": 16}}  # so that two specialisations serve all its kernels
 # Sizes: several blocks a launch, yet few threads: ThreadSanitizer takes milliseconds for each.
 ROWS, NORMALS = 21, 1501
@@ -43,9 +43,12 @@ def inputs() -> dict[str, np.ndarray]:
     """Return the same small inputs in every process."""
     rng = np.random.default_rng(5)
     n, p, J = 600, 40, 13
+    gray = rng.integers(0, 256, (4, 50, 100)).astype(np.uint8)
+    gray[1] = rng.random((50, 100)) > 0.98  # faint: epsilon shows
+    gray[2] = gray[2] // 64 * 64  # many equal differences: ties
     return {
-        "gray": rng.integers(0, 256, (4, 50, 100)).astype(np.uint8),
-        "colour": rng.normal(100.0, 30.0, (3, 31, 45, 3)).astype(np.float32),
+        "gray": gray,
+        "colour": rng.normal(100.0, 30.0, (3, 30, 42, 3)).astype(np.float32),
         "X": rng.normal(1.0, 2.0, (n, p)).astype(np.float32),
         "center": rng.normal(1.0, 0.1, p).astype(np.float32),
         "W": rng.random((n, J)).astype(np.float32),
@@ -65,6 +68,7 @@ def results(host: Host) -> dict[str, np.ndarray]:
         "hog_cells, hog_blocks": host.hog(given["gray"], GRAY, split=True),
         "hog_fused, colour": host.hog(given["colour"], COLOUR, "L1-sqrt", dtype="float64"),
         "componentwise": host.componentwise(given["X"], given["center"], given["W"], given["R"]),
+        "componentwise, float64": host.componentwise(*_small(given)),
     }
     return (
         found
@@ -73,6 +77,12 @@ def results(host: Host) -> dict[str, np.ndarray]:
         | _scores(host, given, 10)
         | _scores(host, given, 40)
     )
+
+
+def _small(given: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+    """Return X, center, W and R of a float64 problem: its sums show any float on their way."""
+    X, W, R = (given[name][:90, :3].astype(np.float64) for name in ("X", "W", "R"))
+    return X, given["center"][:3].astype(np.float64), W, R
 
 
 def _columns(host: Host, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -128,6 +138,7 @@ def expected(path: Path) -> None:
         "hog_cells, hog_blocks": gray,
         "hog_fused, colour": cpu.hog.hog(given["colour"], COLOUR, "L1-sqrt", False, "float64"),
         "componentwise": np.stack([s.T for s in sums]),
+        "componentwise, float64": np.stack([s.T for s in cpu.wls.componentwise_sums(*_small(given))]),
         "gather_center": (wide - first)[:, given["columns"]],
         "center_scale": root * (wide - first)[:, :150],
         "scaled_normal": 2.0 * philox.normal(NORMALS, KEY, 9),
@@ -158,9 +169,10 @@ def compare(found: dict[str, np.ndarray], wanted: Any) -> str:
     for name, value in found.items():
         if np.isnan(value).any():
             return f"{name}: {np.isnan(value).sum()} numbers were never written"
-        scale = 1.0 + np.abs(wanted[name]).max() if name == "componentwise" else 1.0 + np.abs(wanted[name])
+        size = np.abs(wanted[name])
+        scale = 1.0 + (size.max() if name.startswith("componentwise") else size)
         error = float((np.abs(value - wanted[name]) / scale).max())
-        if error > 1e-6:
+        if error > (1e-13 if name.endswith("float64") else 1e-6):
             return f"{name}: wrong by {error:.1e}"
     return ""
 
@@ -168,13 +180,13 @@ def compare(found: dict[str, np.ndarray], wanted: Any) -> str:
 def in_child(
     wanted: Path,
     mode: str,
-    schedule: str = "forward",
+    schedules: str = "forward",
     seed: int = 0,
     concurrent: bool = False,
     mutant: str = "",
 ) -> Outcome:
     """Run the kernels in a process with the sanitizers that `mode` needs; return the first fault."""
-    arguments = [str(wanted), mode, schedule, str(seed), str(int(concurrent)), mutant]
+    arguments = [str(wanted), mode, schedules, str(seed), str(int(concurrent)), mutant]
     libraries = [
         subprocess.run(["g++", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout
         for name in RUNTIMES.get(mode, ())
@@ -196,18 +208,24 @@ def in_child(
     return Outcome(json.loads(done.stdout.splitlines()[-1])["fault"])
 
 
-def main(path: str, mode: str, schedule: str, seed: str, concurrent: str, mutant: str) -> None:
+def main(path: str, mode: str, schedules: str, seed: str, concurrent: str, mutant: str) -> None:
     """Run in the child."""
     from tests.cuda_on_host.mutants import MUTANTS
 
-    host = Host(mode, schedule, int(seed), bool(int(concurrent)), common=COMMON)
-    if mutant:
-        host.edit, host.replace_launch = MUTANTS[mutant].edit, MUTANTS[mutant].change_launch
+    changes = (MUTANTS[mutant].edit, MUTANTS[mutant].change_launch) if mutant else (None, None)
+    fault = ""
+    for order in schedules.split(","):
+        host = Host(mode, order, int(seed), bool(int(concurrent)), *changes, common=COMMON)
+        fault = fault or _fault(host, path)
+    print(json.dumps({"fault": fault}))
+
+
+def _fault(host: Host, path: str) -> str:
     try:
         fault = compare(results(host), np.load(path, allow_pickle=False))
     except (KernelError, TypeError, ValueError, OverflowError) as error:
         fault = " ".join(str(error).split())
-    print(json.dumps({"fault": fault}))
+    return fault and f"{host.schedule}: {fault}"
 
 
 if __name__ == "__main__":

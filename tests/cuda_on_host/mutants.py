@@ -63,6 +63,7 @@ class Mutant:
 BARRIER = "    __syncthreads();\n"
 
 MUTANTS = {
+    "none": Mutant("no bug"),
     # hog_fused
     "no barrier between cells and norms": Mutant("missing barrier", "hog.cu", BARRIER, ""),
     "no barrier between norms and writing": Mutant("missing barrier", "hog.cu", BARRIER, "", which=1),
@@ -107,7 +108,7 @@ MUTANTS = {
         "wrong comparison", "hog.cu", "x <= cotangents[k] * y", "x < cotangents[k] * y"
     ),
     "shared memory a float too small": Mutant("shared too small", kernel="hog_fused", shared=-4),
-    "one block too many": Mutant("grid too large", kernel="hog_fused", grid=1),
+    "one block too few": Mutant("grid too small", kernel="hog_fused", grid=-1),
     "height and width exchanged": Mutant("swapped arguments", kernel="hog_fused", swap=(4, 5)),
     "products are contracted": Mutant("contraction", "hog.cu", options=("--fmad=false", "--fmad=true")),
     "histogram in local memory": Mutant(
@@ -140,7 +141,10 @@ MUTANTS = {
     "threads past the last column": Mutant("missing bounds check", "wls.cu", "    if (k >= q) return;\n", ""),
     "center of the gathered place": Mutant("wrong index", "wls.cu", "center[column]", "center[k]"),
     "int where size_t is needed": Mutant(
-        "int overflow", "wls.cu", "X[(size_t)i * p + column]", "X[(size_t)(i * p * 65536 / 65536) + column]"
+        "int overflow",
+        "wls.cu",
+        "X[(size_t)i * p + column]",
+        "X[(size_t)(i * p * 1048576 / 1048576) + column]",
     ),
     "weights of the first class for all": Mutant(
         "wrong index", "wls.cu", "sqrt(weights[j])", "sqrt(weights[0])"
@@ -187,4 +191,24 @@ MUTANTS = {
     ),
     "the weight is forgotten": Mutant("missing factor", "wls.cu", "w * weight[i]", "w"),
     "the clip keeps the weight": Mutant("wrong rule", "wls.cu", "w = fabs(r) / z_max", "w = w"),
+    "the label of the first row": Mutant(
+        "wrong index", "wls.cu", "labels[i], weight[i], top", "labels[0], weight[i], top", which=1
+    ),
+    # sum_in_order
+    "a value past the last": Mutant(
+        "off by one", "wls.cu", "i < count; i += blockDim.x", "i <= count; i += blockDim.x"
+    ),
+    # races that leave every number right: only ThreadSanitizer sees them
+    "idle threads touch the last sum": Mutant(
+        "race of equal values",
+        "wls.cu",
+        "    if (k >= n_sums) return;\n",
+        "    if (k >= n_sums) { sums[n_sums - 1] += 0; return; }\n",
+    ),
+    "every block writes the first row": Mutant(
+        "race of equal values",
+        "wls.cu",
+        "    const REAL middle = center[column];\n",
+        "    const REAL middle = center[column];\n    out[k] = X[column] - middle;\n",
+    ),
 }

@@ -21,7 +21,12 @@ ORDERED_AREA = 100  # pixels per cell above which scikit-image's float32 roundin
 
 
 def hog(
-    pixels: np.ndarray, layout: HogLayout, block_norm: str, transform_sqrt: bool, dtype: str
+    pixels: np.ndarray,
+    layout: HogLayout,
+    block_norm: str,
+    transform_sqrt: bool,
+    dtype: str,
+    out: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return the HoG features of a batch.
 
@@ -38,6 +43,8 @@ def hog(
         Take the square root of each pixel first.
     dtype : {'float32', 'float64'}
         Type of the result.
+    out : ndarray, shape (n, layout.n_features), C order, optional
+        Where to write the result.
 
     Returns
     -------
@@ -62,7 +69,8 @@ def hog(
     Dalal, N. and Triggs, B., Histograms of Oriented Gradients for Human Detection, CVPR 2005.
     """
     hog_rules.check(pixels, layout, block_norm, transform_sqrt, dtype)
-    out = np.empty((len(pixels), layout.n_features), dtype=dtype)
+    if out is None:
+        out = np.empty((len(pixels), layout.n_features), dtype=dtype)
     _run(pixels, layout, BLOCK_NORMS.index(block_norm), transform_sqrt, out)
     return out
 

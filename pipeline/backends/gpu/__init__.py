@@ -75,7 +75,7 @@ def threads(count: int) -> Iterator[int]:
 def __getattr__(attribute: str) -> Any:
     if attribute == "xp":
         require()
-        return importlib.import_module("cupy")
+        return importlib.import_module("pipeline.backends.gpu.namespace")
     if attribute in _MODULES:
         require()
         return importlib.import_module(f"pipeline.backends.gpu.{attribute}")

@@ -28,22 +28,21 @@ struct Gradient { REAL x, y; };  // along columns, along rows
 // What a block is multiplied by before and after clipping, and where its first cell is.
 struct BlockScale { REAL scale, again; size_t corner; };
 
-__device__ __forceinline__ DIFFERENCE pixel_at(const PIXEL* __restrict__ image, int row, int col, int width,
-                                               int channel)
+__device__ __forceinline__ DIFFERENCE value_of(PIXEL pixel)
 {
-    const DIFFERENCE value = (DIFFERENCE)image[((size_t)row * width + col) * CHANNELS + channel];
-    return TAKE_ROOT ? (DIFFERENCE)sqrt((REAL)value) : value;
+    return TAKE_ROOT ? (DIFFERENCE)sqrt((REAL)(DIFFERENCE)pixel) : (DIFFERENCE)pixel;
 }
 
+// A pixel's place: its first channel, the distance to the row below, and whether it has both neighbours.
+struct Place { const PIXEL* __restrict__ at; ptrdiff_t pitch; bool inner_row, inner_col; };
+
 // Centred differences; 0 across the image's border.
-__device__ __forceinline__ Gradient channel_gradient(const PIXEL* __restrict__ image, int row, int col, int height,
-                                                     int width, int channel)
+__device__ __forceinline__ Gradient channel_gradient(Place p, int channel)
 {
+    const PIXEL* __restrict__ at = p.at + channel;
     DIFFERENCE x = 0, y = 0;
-    if (col > 0 && col < width - 1)
-        x = pixel_at(image, row, col + 1, width, channel) - pixel_at(image, row, col - 1, width, channel);
-    if (row > 0 && row < height - 1)
-        y = pixel_at(image, row + 1, col, width, channel) - pixel_at(image, row - 1, col, width, channel);
+    if (p.inner_col) x = value_of(at[CHANNELS]) - value_of(at[-CHANNELS]);
+    if (p.inner_row) y = value_of(at[p.pitch]) - value_of(at[-p.pitch]);
     return {(REAL)x, (REAL)y};
 }
 
@@ -54,14 +53,13 @@ __device__ __forceinline__ REAL channel_length(Gradient g)
 }
 
 // The gradient of the channel where it is longest, the first on ties; NaN counts as longest.
-__device__ __forceinline__ Gradient strongest_gradient(const PIXEL* __restrict__ image, int row, int col, int height,
-                                                       int width)
+__device__ __forceinline__ Gradient strongest_gradient(Place p)
 {
-    Gradient best = channel_gradient(image, row, col, height, width, 0);
+    Gradient best = channel_gradient(p, 0);
     if (CHANNELS == 1) return best;
     REAL longest = channel_length(best);
     for (int channel = 1; channel < CHANNELS; ++channel) {
-        const Gradient g = channel_gradient(image, row, col, height, width, channel);
+        const Gradient g = channel_gradient(p, channel);
         const REAL length = channel_length(g);
         const bool first_nan = length != length && longest == longest;
         if (length > longest || first_nan) { best = g; longest = length; }
@@ -136,10 +134,16 @@ __device__ __forceinline__ void count_cell(const PIXEL* __restrict__ image, int 
                                            const REAL* __restrict__ cotangents, float* histogram, int bin_stride)
 {
     for (int bin = 0; bin < ORIENTATIONS; ++bin) histogram[bin * bin_stride] = 0.f;
+    const ptrdiff_t pitch = (ptrdiff_t)width * CHANNELS;
 #pragma unroll 1
-    for (int row = top; row < top + CELL_ROWS; ++row)
-        for (int col = left; col < left + CELL_COLS; ++col)
-            vote(strongest_gradient(image, row, col, height, width), cotangents, histogram, bin_stride);
+    for (int row = top; row < top + CELL_ROWS; ++row) {
+        const bool inner_row = row > 0 && row < height - 1;
+        const PIXEL* __restrict__ at = image + row * pitch + left * CHANNELS;
+        for (int col = left; col < left + CELL_COLS; ++col, at += CHANNELS) {
+            const bool inner_col = col > 0 && col < width - 1;
+            vote(strongest_gradient({at, pitch, inner_row, inner_col}), cotangents, histogram, bin_stride);
+        }
+    }
     for (int bin = 0; bin < ORIENTATIONS; ++bin) histogram[bin * bin_stride] /= (float)(CELL_ROWS * CELL_COLS);
 }
 
@@ -153,25 +157,37 @@ __device__ __forceinline__ size_t element_offset(int element, int cells_across, 
 
 __device__ __forceinline__ REAL clipped(REAL value) { return value > CLIP ? CLIP : value; }  // NaN stays NaN
 
+// What one value adds to the norm of its block: before clipping, and (SECOND) after.
+template <bool SECOND>
+__device__ __forceinline__ REAL share_of_norm(REAL value, REAL scale)
+{
+    if (SECOND) value = clipped(value * scale);
+    return NORM >= L2 ? value * value : value;
+}
+
 // One thread sums one block, in the order of its features.
+template <bool SECOND>
+__device__ __forceinline__ REAL block_sum(const float* block, int cells_across, int cell_stride, int bin_stride,
+                                          REAL scale)
+{
+    REAL total = 0;
+#pragma unroll 1
+    for (int row = 0; row < BLOCK_ROWS; ++row, block += (size_t)cells_across * cell_stride)
+#pragma unroll 1
+        for (int col = 0; col < BLOCK_COLS; ++col)
+            for (int bin = 0; bin < ORIENTATIONS; ++bin)
+                total += share_of_norm<SECOND>(block[(size_t)col * cell_stride + bin * bin_stride], scale);
+    return total;
+}
+
 __device__ BlockScale block_scale(const float* values, size_t corner, int cells_across, int cell_stride, int bin_stride)
 {
     const float* block = values + corner * cell_stride;
-    REAL total = 0;
-#pragma unroll 1
-    for (int element = 0; element < BLOCK_SIZE; ++element) {
-        const REAL value = block[element_offset(element, cells_across, cell_stride, bin_stride)];
-        total += NORM >= L2 ? value * value : value;
-    }
+    const REAL total = block_sum<false>(block, cells_across, cell_stride, bin_stride, 1);
     const REAL scale = 1 / (NORM >= L2 ? sqrt(total + EPSILON * EPSILON) : total + EPSILON);
     if (NORM != L2_HYS) return {scale, 1, corner};
-    total = 0;
-#pragma unroll 1
-    for (int element = 0; element < BLOCK_SIZE; ++element) {
-        const REAL value = clipped(block[element_offset(element, cells_across, cell_stride, bin_stride)] * scale);
-        total += value * value;
-    }
-    return {scale, 1 / sqrt(total + EPSILON * EPSILON), corner};
+    const REAL again = block_sum<true>(block, cells_across, cell_stride, bin_stride, scale);
+    return {scale, 1 / sqrt(again + EPSILON * EPSILON), corner};
 }
 
 __device__ __forceinline__ OUT normalised(REAL value, BlockScale by)

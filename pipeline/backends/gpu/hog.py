@@ -2,8 +2,9 @@
 
 An image is read once and its features are written once; cell histograms stay in a block's shared memory. At the
 default layout (50 x 100 pixels of 8 bits, 3240 features of float32) that is 5,000 bytes in and 12,960 out: 4.2 ns an
-image at the 4.3 TB/s that copies reach on an H200, 42 us for 10,000 images. The kernel executes about 11,000 warp
-instructions an image, 12 ns at the full issue rate of that GPU, so arithmetic and not memory is its limit there.
+image at the 4.3 TB/s that copies reach on an H200, 42 us for 10,000 images. The kernel executes about 15,000 warp
+instructions an image (counted in its PTX), 17 ns at the full issue rate of that GPU: arithmetic and not memory is its
+limit there.
 
 Images whose histograms exceed 48 KiB (9 orientations: 296 x 296 pixels in cells of 8 x 8) go through two kernels, with
 the cells in global memory between them.
@@ -25,7 +26,14 @@ if TYPE_CHECKING:
     from pipeline.backends.hog_layout import HogLayout
 
 
-def hog(pixels: Any, layout: HogLayout, block_norm: str, transform_sqrt: bool, dtype: str) -> Any:
+def hog(
+    pixels: Any,
+    layout: HogLayout,
+    block_norm: str,
+    transform_sqrt: bool,
+    dtype: str,
+    out: Any = None,
+) -> Any:
     """Return the HoG features of a batch.
 
     Parameters
@@ -41,6 +49,8 @@ def hog(pixels: Any, layout: HogLayout, block_norm: str, transform_sqrt: bool, d
         Take the square root of each pixel first.
     dtype : {'float32', 'float64'}
         Type of the result.
+    out : cupy.ndarray, shape (n, layout.n_features), C order, optional
+        Where to write the result.
 
     Returns
     -------
@@ -68,17 +78,21 @@ def hog(pixels: Any, layout: HogLayout, block_norm: str, transform_sqrt: bool, d
     """
     hog_rules.check(pixels, layout, block_norm, False, dtype)
 
-    def features(batch: Any) -> Any:
-        return _features(batch, layout, block_norm, transform_sqrt, dtype)
+    def features(batch: Any, rows: Any) -> None:
+        _features(batch, layout, block_norm, transform_sqrt, rows)
 
     if isinstance(pixels, cp.ndarray):
-        return features(pixels)
+        if out is None:
+            out = cp.empty((len(pixels), layout.n_features), dtype=dtype)
+        features(pixels, out)
+        return out
     return transfer.map_images(np.asarray(pixels), None, features, layout.n_features, dtype, 0)
 
 
-def _features(pixels: Any, layout: HogLayout, block_norm: str, transform_sqrt: bool, dtype: str) -> Any:
+def _features(pixels: Any, layout: HogLayout, block_norm: str, transform_sqrt: bool, out: Any) -> None:
+    """Write the features of device images to `out`."""
+    dtype = out.dtype.name
     _check_roots(pixels, transform_sqrt)
-    out = cp.empty((len(pixels), layout.n_features), dtype=dtype)
     definitions = hog_plan.specialise(pixels.dtype, layout, block_norm, transform_sqrt, dtype)
     cotangents = _cotangents(layout, pixels.dtype, transform_sqrt, dtype)
     per_block = hog_plan.images_per_block(layout, hog_plan.scale_bytes(definitions))
@@ -97,7 +111,6 @@ def _features(pixels: Any, layout: HogLayout, block_norm: str, transform_sqrt: b
         launch.run(hog_plan.blocks(layout, definitions, n), cells, out[part], blocks, *layout.cells)
 
     memory.in_chunks(len(pixels), _work_bytes(pixels, layout, split=per_block == 0), work, "images")
-    return out
 
 
 def _check_roots(pixels: Any, transform_sqrt: bool) -> None:

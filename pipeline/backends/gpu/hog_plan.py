@@ -76,7 +76,9 @@ def slot_stride(layout: HogLayout, images: int) -> int:
 
 
 def _shared(layout: HogLayout, images: int, scale: int) -> int:
-    histograms = 4 * layout.orientations * slot_stride(layout, images)
+    """Return the bytes that `images` images take, to the last float that is used."""
+    slots = images * math.prod(layout.cells)
+    histograms = 4 * ((layout.orientations - 1) * slot_stride(layout, images) + slots)
     return images * math.prod(layout.blocks) * scale + histograms
 
 

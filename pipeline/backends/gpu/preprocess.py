@@ -123,7 +123,7 @@ def _look_up(images: Any, tables: Any) -> Any:
 def _stretch_table(images: Any, step: Preprocess) -> Any:
     below = cp.cumsum(_count(images), axis=1)
     low, high = (_percentile(below, images[0].size, q) for q in step.percentiles)
-    levels = cp.clip(cp.arange(256, dtype=cp.float64)[None, :], low, high)
+    levels = cp.minimum(cp.maximum(cp.arange(256, dtype=cp.float64)[None, :], low), high)
     flat = low == high
     span = cp.where(flat, 1.0, high - low)
     # in scikit-image's order of operations: the cut to whole numbers depends on the last bit

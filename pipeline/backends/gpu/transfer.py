@@ -91,13 +91,13 @@ def _streamed(array: np.ndarray) -> HostMatrix:
 def map_images(
     pixels: np.ndarray,
     index: np.ndarray | None,
-    work: Callable[[Any], Any],
+    work: Callable[[Any, Any], Any],
     width: int,
     dtype: str,
     size: int,
     advance: Callable[[int, int], None] | None = None,
 ) -> Any:
-    """Return the matrix (n, width) of what `work` makes of the images; `size` is left to the free memory.
+    """Return the matrix (n, width) that `work` writes from the images; `size` is left to the free memory.
 
     The images go up once, as they are: 8-bit images as bytes. Parameters and result are those of
     :meth:`pipeline.backends.protocol.Backend.map_images`.
@@ -108,7 +108,12 @@ def map_images(
     per_image = one * (2 * pixels.dtype.itemsize + WORKSPACE) + 2 * width * np.dtype(dtype).itemsize
 
     def place(part: slice, batch: Any) -> None:
-        out[part] = work(batch)
+        if isinstance(out, HostMatrix):
+            rows = cp.empty((len(batch), width), dtype=dtype)
+            work(batch, rows)
+            out[part] = rows
+        else:
+            work(batch, out[part])
         if advance is not None:
             advance(part.stop, n)
 

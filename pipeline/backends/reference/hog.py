@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 
 
 def hog(
-    pixels: np.ndarray, layout: HogLayout, block_norm: str, transform_sqrt: bool, dtype: str
+    pixels: np.ndarray,
+    layout: HogLayout,
+    block_norm: str,
+    transform_sqrt: bool,
+    dtype: str,
+    out: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return the HoG features of a batch.
 
@@ -29,6 +34,8 @@ def hog(
         Take the square root of each pixel first.
     dtype : {'float32', 'float64'}
         Type of the result.
+    out : ndarray, shape (n, layout.n_features), C order, optional
+        Where to write the result.
 
     Returns
     -------
@@ -48,7 +55,8 @@ def hog(
     hog_rules.check(pixels, layout, block_norm, transform_sqrt, dtype)
     from skimage import feature
 
-    out = np.empty((len(pixels), layout.n_features), dtype=dtype)
+    if out is None:
+        out = np.empty((len(pixels), layout.n_features), dtype=dtype)
     for image, row in zip(pixels, out, strict=True):
         row[:] = feature.hog(
             image,
