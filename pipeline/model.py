@@ -119,6 +119,14 @@ class Model:
         full[:, np.asarray(self.classifier.classes_, dtype=np.intp)] = proba
         return full
 
+    def cell_importances(self) -> np.ndarray:
+        """Return how much each HoG cell of the image matters, float64 (cell rows, cell columns), summing to 1.
+
+        The classifier's ``feature_importances_``, summed over the blocks and orientations of each cell.
+        """
+        layout = self.extractor.layout((self.image.height, self.image.width))
+        return layout.per_cell(self.classifier.feature_importances_)
+
     def predict(self, pixels: np.ndarray) -> np.ndarray:
         """Return the name of the most probable class of each image, shape (n,)."""
         return np.array(self.class_names)[self.predict_proba(pixels).argmax(axis=1)]

@@ -81,6 +81,7 @@ def test_train_writes_everything(trained):
         "predictions.csv",
         "confusion_matrix.png",
         "learning_curve.png",
+        "cell_importance.png",
         "rejected.csv",
     }
     assert written == expected

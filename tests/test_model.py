@@ -65,6 +65,16 @@ def test_a_model_survives_the_file(tmp_path, learner):
     assert (found.predict(pixels) == np.array(model.class_names)[labels]).mean() > 0.9
 
 
+def test_importances_of_cells(saved):
+    _, model = saved
+    found = model.cell_importances()
+    layout = model.extractor.layout((SIZE.height, SIZE.width))
+    assert found.shape == layout.cells == (3, 4)
+    assert found.sum() == pytest.approx(1.0)
+    corner = layout.cell_index() == 0
+    assert found[0, 0] == pytest.approx(model.classifier.feature_importances_[corner].sum())
+
+
 def test_the_file_does_not_know_the_backend(saved):  # xgboost PR#8632
     path, model = saved
     with np.load(path, allow_pickle=False) as archive:

@@ -149,3 +149,9 @@ def test_help_shows_the_comment_of_each_setting():
     assert rows["data.path"][0] == "null"
     assert rows["backend.threads"][1].startswith("0: every core")
     assert "run_dir" not in rows
+
+
+def test_cell_importances_are_drawn(tmp_path):
+    importances = np.arange(72.0).reshape(6, 12) / np.arange(72.0).sum()
+    plots.cell_importances(importances, tmp_path / "c.png")
+    assert Image.open(tmp_path / "c.png").size[0] > 300

@@ -127,7 +127,9 @@ class HogLayout:
         """
         values = np.asarray(values, dtype=np.float64)
         if values.shape != (self.n_features,):
-            raise ValueError(f"values must be one number per feature, ({self.n_features},), not {values.shape}")
+            raise ValueError(
+                f"values must be one number per feature, ({self.n_features},), not {values.shape}"
+            )
         rows, cols = self.cells
         return np.bincount(self.cell_index(), weights=values, minlength=rows * cols).reshape(rows, cols)
 

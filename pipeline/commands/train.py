@@ -99,6 +99,7 @@ def run(cfg: config.Train, stages: Stages | None = None) -> float:
 
 def _draw(scores: Scores, model: Model, folder: Path) -> None:
     plots.confusion_matrix(scores.confusion, model.class_names, folder / "confusion_matrix.png")
+    plots.cell_importances(model.cell_importances(), folder / "cell_importance.png")
     fitted = model.classifier
     plots.learning_curve(
         fitted.train_loss_, fitted.validation_loss_ or [], fitted.n_rounds_, folder / "learning_curve.png"

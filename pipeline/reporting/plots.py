@@ -98,3 +98,29 @@ def learning_curve(train: Sequence[float], validation: Sequence[float], kept: in
     axes.grid(alpha=0.3)
     axes.legend()
     _save(figure, path)
+
+
+def cell_importances(importances: np.ndarray, path: str | Path) -> None:
+    """Draw which places of the image the classifier goes by.
+
+    Parameters
+    ----------
+    importances : ndarray of float, shape (cell rows, cell columns)
+        Share of each HoG cell; the whole sums to 1.
+    path : str or Path
+        PNG file to write.
+    """
+    rows, cols = importances.shape
+    width = float(np.clip(0.55 * cols, 4.0, 12.0))
+    figure = Figure(
+        figsize=(width + 1.2, float(np.clip(width * rows / cols, 2.2, 12.0)) + 0.9), layout="constrained"
+    )
+    axes = figure.add_subplot()
+    picture = axes.imshow(100.0 * importances, cmap="viridis", vmin=0.0)
+    axes.set_xlabel("cell column")
+    axes.set_ylabel("cell row")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_title("Importance of each cell", fontsize=11)
+    figure.colorbar(picture, ax=axes, shrink=0.8, label="percent of the whole")
+    _save(figure, path)
