@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from pipeline.backends.protocol import Backend
+    from tests.cupy_double import Machine
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(__file__).resolve().parent / "data"
@@ -38,3 +44,33 @@ def shared_data(*parts: str) -> Path:
             pytest.fail(reason)
         pytest.skip(reason)
     return path
+
+
+@pytest.fixture(scope="module")
+def double() -> Iterator[Machine]:
+    """The pretended machine of tests/cupy_double, with the gpu backend on it."""
+    from pipeline import backends
+    from tests.cuda_on_host.build import need_compiler
+    from tests.cupy_double import installed
+
+    need_compiler()
+    with installed() as machine:
+        backends.get("gpu")
+        yield machine
+
+
+@pytest.fixture
+def machine(double: Machine) -> Iterator[Machine]:
+    """The pretended machine with its usual memory and nothing counted yet."""
+    double.memory, double.limit = 1 << 30, 0
+    double.forget()
+    yield double
+    double.memory, double.limit = 1 << 30, 0
+
+
+@pytest.fixture
+def gpu(machine: Machine) -> Backend:
+    """The gpu backend on the pretended machine."""
+    from pipeline import backends
+
+    return backends.get("gpu")

@@ -1,0 +1,137 @@
+"""Commands on the gpu backend, and what a user is told when something is missing; under the double."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from pipeline import backends, config
+from pipeline.config import Preprocess, PreprocessName
+from pipeline.errors import BackendError
+from tests.test_preprocess import STEPS, pictures
+
+# ---- what is missing is said in one line ----
+
+
+def missing(monkeypatch, module):
+    monkeypatch.setitem(sys.modules, module, None)
+
+
+def change(**settings):
+    def apply(machine, monkeypatch):
+        for key, value in settings.items():
+            monkeypatch.setattr(machine, key, value)
+
+    return apply
+
+
+MISSING = {
+    "cupy": (lambda _, patch: missing(patch, "cupy"), "needs CuPy, which is not installed: pip install"),
+    "driver": (change(driver=0), "there is no NVIDIA driver"),
+    "old driver": (change(driver=11040), "built for CUDA 12.9 but the driver supports CUDA 11.4 only: update"),
+    "wrong major": (change(runtime=13000), "install CuPy for CUDA 12: pip install 'hogboost\\[gpu-cu12\\]'"),
+    "no device": (change(devices=0), "the driver shows no GPU"),
+    "fault": (change(fault="cudaErrorSystemNotReady: not ready"), "no GPU can be used \\(cudaErrorSystemNotReady"),
+    "old GPU": (change(capability=(6, 1)), "compute capability 6.1, but CUDA 12 needs at least 7.0"),
+    "nvrtc": (lambda _, patch: missing(patch, "cupy_backends.cuda.libs.nvrtc"), "NVRTC of CUDA 12 cannot be loaded"),
+    "cublas": (lambda _, patch: missing(patch, "cupy_backends.cuda.libs.cublas"), "cuBLAS of CUDA 12 cannot be"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", MISSING)
+def test_each_missing_piece_is_one_line(machine, monkeypatch, fault):
+    make, words = MISSING[fault]
+    make(machine, monkeypatch)
+    with pytest.raises(BackendError, match=words) as told:
+        backends.choose("gpu")
+    assert "\n" not in str(told.value)
+    said = []
+    assert backends.choose("auto", 0, said.append) == "cpu"
+    assert len(said) == 1
+    assert said[0].startswith("backend=auto picked cpu: ")
+
+
+def test_auto_picks_the_gpu_and_says_so(machine):
+    said = []
+    assert backends.choose("auto", 0, said.append) == "gpu"
+    assert said == [
+        "backend=auto picked gpu: device 0, double, 1 GB, driver for CUDA 12.8, CuPy for CUDA 12.9"
+    ]
+
+
+def test_another_device(machine, monkeypatch):
+    with pytest.raises(
+        BackendError, match=r"backend.device=1 but this machine shows 1 GPU: choose backend.device=0"
+    ):
+        backends.choose("gpu", 1)
+    monkeypatch.setattr(machine, "devices", 2)
+    assert backends.choose("gpu", 1) == "gpu"
+    assert machine.current == 1
+    backends.choose("gpu", 0)
+
+
+def test_cucim_is_missed_only_where_it_is_needed(machine, gpu, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cucim", None)
+    for step in STEPS:
+        if step.name in (PreprocessName.gaussian, PreprocessName.clahe):
+            with pytest.raises(
+                BackendError, match="needs cuCIM, which is not installed: pip install cucim-cu12"
+            ):
+                gpu.preprocess.require(step)
+        else:
+            gpu.preprocess.require(step)
+            gpu.preprocess.apply(gpu.put(pictures("uint8")), step)
+
+
+# ---- commands ----
+
+
+def test_train_and_predict_on_the_device(machine, monkeypatch, tmp_path, capsys):
+    from pipeline.commands import predict, train
+    from pipeline.model import load_model
+
+    data = config.Data(name=config.DataName.synthetic, n=240, classes=4)
+    cfg = config.Train(run_dir=str(tmp_path), plots=False, data=data)
+    cfg.image = config.Image(16, 16)
+    cfg.hog = config.Hog(pixels_per_cell=[4, 4], cells_per_block=[2, 2])
+    cfg.classifier.n_rounds, cfg.classifier.early_stopping = 3, True
+    losses = {}
+    for name_ in ("cpu", "auto"):
+        cfg.backend = config.Backend(name=config.BackendName[name_])
+        machine.forget()
+        losses[name_] = train.run(cfg)
+    assert losses["auto"] == pytest.approx(losses["cpu"], rel=1e-3)
+    assert "backend=auto picked gpu" in capsys.readouterr().out
+    assert machine.bytes["d2h"] < 100_000  # no feature matrix among it
+    assert load_model(tmp_path / "model.npz").backend == "cpu"
+    machine.forget()
+    predict.run(
+        config.Predict(
+            model=str(tmp_path / "model.npz"),
+            run_dir=str(tmp_path),
+            backend=config.Backend(name=config.BackendName.gpu),
+            data=data,
+        )
+    )
+    assert machine.count["launch"] > 0
+    monkeypatch.setitem(sys.modules, "cupy", None)  # a laptop without CuPy
+    model = load_model(tmp_path / "model.npz")
+    assert model.predict(np.zeros((2, 16, 16), dtype=np.uint8)).shape == (2,)
+
+
+def test_no_image_is_read_before_the_gpu_is_found(machine, tmp_path, monkeypatch):
+    from pipeline import datasets
+    from pipeline.commands import train
+
+    monkeypatch.setattr(datasets, "load", lambda *_: pytest.fail("images were read"))
+    monkeypatch.setattr(machine, "devices", 0)
+    cfg = config.Train(run_dir=str(tmp_path), backend=config.Backend(name=config.BackendName.gpu))
+    with pytest.raises(BackendError, match="no GPU"):
+        train.run(cfg)
+    monkeypatch.setattr(machine, "devices", 1)
+    monkeypatch.setitem(sys.modules, "cucim", None)
+    cfg.preprocess = Preprocess(PreprocessName.clahe)
+    with pytest.raises(BackendError, match="cuCIM"):
+        train.run(cfg)

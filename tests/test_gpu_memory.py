@@ -1,0 +1,176 @@
+"""What the gpu backend moves between host and device, and what it does when memory runs out; under the double."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from pipeline import backends
+from pipeline.boosting import LogitBoostClassifier
+from pipeline.config import Preprocess, PreprocessName
+from pipeline.errors import BackendError
+from pipeline.features import HogExtractor
+from tests.test_wls import random_problem
+
+LEARNERS = ("subspace", "ridge", "full", "componentwise", "random_features")
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return X[:300], y[:300]
+
+
+# ---- what is moved ----
+
+
+@pytest.mark.parametrize(("learner", "up", "down"), [
+    ("subspace", 1, 2), ("ridge", 0, 2), ("full", 0, 2), ("componentwise", 2, 2), ("random_features", 1, 2),
+])  # fmt: skip
+@pytest.mark.parametrize("J", [2, 10])
+def test_only_a_few_numbers_come_home_in_a_round(machine, gpu, digits, learner, up, down, J):
+    """Down: flags of the factorisations, or the chosen features; largest score and loss. Never a row's worth."""
+    X, y = digits
+    y = y if J == 10 else (y > 4).astype(int)
+    counts = {}
+    for n_rounds in (2, 6):
+        model = LogitBoostClassifier(
+            learner, n_rounds=n_rounds, subspace_size=8, n_components=16, backend="gpu", random_state=0
+        )
+        machine.forget()
+        model.fit(X, y)
+        counts[n_rounds] = (machine.count["h2d"], machine.count["d2h"], machine.bytes["d2h"])
+    per_round = [(b - a) / 4 for a, b in zip(counts[2], counts[6], strict=True)]
+    assert per_round[:2] == [up, down]
+    model_bytes = 8 * J * ({"subspace": 8, "random_features": 16, "componentwise": J}.get(learner, 64) + 1)
+    assert per_round[2] <= model_bytes + 16 * J + 16
+    assert counts[2][1] <= 2 * down + 8
+
+
+def test_pixels_go_up_once_and_as_bytes(machine, gpu):
+    from pipeline.model import features
+
+    pixels = np.random.default_rng(0).integers(0, 256, (300, 40, 48), dtype=np.uint8)
+    extractor = HogExtractor(backend="gpu").fit(pixels[:1])
+    extractor.transform(pixels[:2])  # tables of the kernel
+    machine.forget()
+    X = features(pixels, np.arange(299, -1, -1), Preprocess(), extractor, 64)
+    assert machine.bytes["h2d"] == pixels.nbytes
+    assert machine.count["d2h"] == 0
+    wanted = HogExtractor().fit_transform(pixels[::-1])
+    np.testing.assert_allclose(gpu.get(X), wanted, atol=1e-6)
+
+
+# ---- memory ----
+
+
+def test_images_are_taken_in_halves_when_memory_runs_out(machine, gpu, caplog, monkeypatch):
+    """The plan is wrong on purpose: chunks are ten times too large for the pool."""
+    from pipeline.backends.gpu import memory
+    from pipeline.model import features
+
+    pixels = np.random.default_rng(0).integers(0, 256, (200, 40, 48), dtype=np.uint8)
+    extractor = HogExtractor(backend="gpu").fit(pixels[:1])
+    wanted = HogExtractor().fit_transform(pixels)
+    machine.limit = machine.used + 2 * wanted.nbytes + 200_000
+    monkeypatch.setattr(memory, "chunk", lambda n, *_, **__: n)
+    done = []
+    with caplog.at_level(logging.WARNING):
+        X = features(
+            pixels, None, Preprocess(PreprocessName.gaussian), extractor, 64, lambda a, b: done.append(a)
+        )
+    assert "images at a time: trying" in caplog.text
+    assert machine.count["emptied"] >= 1
+    assert done == sorted(done)
+    assert done[-1] == 200
+    machine.limit = 0
+    smooth = backends.get("cpu").preprocess.apply(pixels, Preprocess(PreprocessName.gaussian))
+    np.testing.assert_allclose(gpu.get(X), HogExtractor().fit_transform(smooth), atol=1e-5)
+
+
+def test_not_even_one_image_fits(machine, gpu):
+    pixels = np.zeros((3, 400, 400), dtype=np.uint8)
+    extractor = HogExtractor(backend="gpu").fit(pixels)
+    machine.limit = machine.used + 2000
+    with pytest.raises(BackendError, match="too few for a single one of the images"):
+        extractor.transform(pixels)
+
+
+def test_chunks_cover_everything(machine, gpu):
+    from pipeline.backends.gpu import memory
+
+    machine.limit = machine.used + 100_000
+    parts = list(memory.chunks(1000, 500))
+    assert len(parts) == 10
+    assert [p.start for p in parts] == [0, *(p.stop for p in parts[:-1])]
+    assert min(parts[-1].stop, 1000) == 1000
+    assert memory.chunk(10, 10**12) == 1
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_a_matrix_too_large_for_the_device_streams_through_it(
+    machine, gpu, monkeypatch, caplog, digits, learner
+):
+    from pipeline.backends.gpu import transfer
+    from pipeline.backends.gpu.matrix import HostMatrix
+
+    X, y = digits
+    params = dict(
+        learner=learner, n_rounds=3, subspace_size=8, n_components=8, random_state=0, dtype="float64"
+    )
+    wanted = LogitBoostClassifier(**params).fit(X, y)
+    monkeypatch.setattr(transfer, "STAGED", 1 << 14)
+    machine.limit = machine.used + (X.nbytes * 15) // 8
+    with caplog.at_level(logging.WARNING):
+        found = LogitBoostClassifier(backend="gpu", **params).fit(X, y)
+        streamed = gpu.put(X)
+    assert isinstance(streamed, HostMatrix)
+    assert "streams through the GPU" in caplog.text
+    assert machine.peak < machine.limit
+    assert machine.bytes["h2d"] > 3 * X.nbytes
+    np.testing.assert_allclose(found.train_loss_, wanted.train_loss_, rtol=1e-9)
+    np.testing.assert_allclose(found.predict_proba(streamed), wanted.predict_proba(X), atol=1e-9)
+    part = gpu.rows(streamed, np.array([3, 1]))
+    np.testing.assert_array_equal(gpu.get(part), X[[3, 1]])
+    assert gpu.first_not_finite(streamed) is None
+
+
+def test_features_too_many_for_the_device_stay_on_the_host(machine, gpu):
+    from pipeline.backends.gpu.matrix import HostMatrix
+    from pipeline.model import features
+
+    pixels = np.random.default_rng(0).integers(0, 256, (120, 40, 48), dtype=np.uint8)
+    extractor = HogExtractor(backend="gpu").fit(pixels[:1])
+    wanted = HogExtractor().fit_transform(pixels)
+    machine.limit = machine.used + wanted.nbytes
+    X = features(pixels, None, Preprocess(), extractor, 64)
+    assert isinstance(X, HostMatrix)
+    np.testing.assert_allclose(gpu.get(X), wanted, atol=1e-6)
+    X[5:6] = gpu.put(np.full((1, X.shape[1]), np.nan))
+    assert gpu.first_not_finite(X) == 5
+
+
+def test_a_failed_allocation_leaves_sums_as_they_were(machine, gpu, monkeypatch):
+    """Chunks of rows that fail half-way are taken again: nothing is counted twice."""
+    from pipeline.backends.gpu import memory
+
+    X, W, R = random_problem(3000, 24, 6, 3)
+    center = np.zeros(24)
+    wanted = backends.get("cpu").wls.fit(X, center, W, R, 0.1)
+    device = [gpu.put(a) for a in (X, center, W, R)]
+    monkeypatch.setattr(memory, "chunk", lambda n, *_, **__: n)
+    machine.limit = machine.used + X.nbytes * 3
+    got = gpu.wls.fit(*device, 0.1)
+    assert machine.count["emptied"] >= 1
+    np.testing.assert_allclose(gpu.get(got.coef), wanted.coef, rtol=1e-9, atol=1e-9)
+
+
+def test_nothing_is_left_on_the_device(machine, gpu, digits):
+    LogitBoostClassifier(backend="gpu", n_rounds=3).fit(*digits)
+    before = machine.used
+    for _ in range(3):
+        LogitBoostClassifier(backend="gpu", n_rounds=3).fit(*digits)
+    assert machine.used == before
