@@ -9,6 +9,7 @@ from skimage import data, exposure, filters
 from pipeline.backends.cpu import preprocess as cpu
 from pipeline.backends.reference import preprocess as reference
 from pipeline.config import Preprocess, PreprocessName
+from pipeline.errors import ConfigError
 
 STEPS = [
     Preprocess(PreprocessName.none),
@@ -113,3 +114,14 @@ def test_views_and_batches_of_any_length(step):
 def test_bad_input_is_named(backend, pixels, words):
     with pytest.raises(ValueError, match=words):
         backend.apply(pixels, Preprocess(PreprocessName.clahe))
+
+
+@pytest.mark.parametrize("backend", [cpu, reference])
+def test_a_kernel_larger_than_the_image_is_refused(backend):
+    pixels = pictures("uint8")
+    with pytest.raises(
+        ConfigError, match=r"preprocess\.kernel_size is 5000 .*30 rows and 44 cols allow 1 to 44"
+    ):
+        backend.apply(pixels, Preprocess(PreprocessName.clahe, kernel_size=5000))
+    backend.apply(pixels[:1], Preprocess(PreprocessName.clahe, kernel_size=44))
+    backend.apply(pixels[:1], Preprocess(PreprocessName.gaussian, kernel_size=5000))  # of no meaning there

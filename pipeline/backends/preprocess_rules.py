@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.config import Preprocess, PreprocessName
+from pipeline.errors import ConfigError
 
 
 def check(pixels: np.ndarray, step: Preprocess) -> None:
@@ -14,12 +15,20 @@ def check(pixels: np.ndarray, step: Preprocess) -> None:
     ------
     ValueError
         If `pixels` is not (n, h, w) of finite whole or real numbers, or (clahe) holds floats outside -1 to 1.
+    ConfigError
+        If clahe's kernel is larger than the images: scikit-image would pad them to it, at any cost.
     """
     if step.name is PreprocessName.none:
         return
     name = f"preprocess={step.name.value}"
     if pixels.ndim != 3:
         raise ValueError(f"{name} works on grayscale batches (n, h, w), not on shape {pixels.shape}")
+    largest = max(pixels.shape[1:])
+    if step.name is PreprocessName.clahe and step.kernel_size is not None and step.kernel_size > largest:
+        raise ConfigError(
+            f"preprocess.kernel_size is {step.kernel_size} pixels, but images of {pixels.shape[1]} rows and "
+            f"{pixels.shape[2]} cols allow 1 to {largest}; use a smaller kernel, or null for 1/8 of the image"
+        )
     if pixels.dtype.kind not in "iuf":
         raise ValueError(
             f"{name} needs integer or real pixels, not {pixels.dtype}; convert them, e.g. to uint8"

@@ -38,6 +38,9 @@ class HogExtractor(TransformerMixin, BaseEstimator):
         Type of the features.
     backend : {'cpu', 'gpu', 'reference'}
         Who computes. With ``gpu``, images may be a CuPy array: the features then stay on the device.
+    check_finite : bool
+        Refuse images that hold NaN or infinity, naming the first. If False, such a pixel spoils the blocks of
+        its cell and of the cells beside it, no others.
 
     Attributes
     ----------
@@ -67,6 +70,7 @@ class HogExtractor(TransformerMixin, BaseEstimator):
         channel_axis: int | None = None,
         dtype: str = "float32",
         backend: str = "cpu",
+        check_finite: bool = True,
     ) -> None:
         self.orientations = orientations
         self.pixels_per_cell = pixels_per_cell
@@ -76,6 +80,7 @@ class HogExtractor(TransformerMixin, BaseEstimator):
         self.channel_axis = channel_axis
         self.dtype = dtype
         self.backend = backend
+        self.check_finite = check_finite
 
     def layout(self, image_shape: tuple[int, int], channels: int | None = None) -> HogLayout:
         """Return the layout these settings give for images of `image_shape` (rows, cols), before any work.
@@ -130,7 +135,8 @@ class HogExtractor(TransformerMixin, BaseEstimator):
         sklearn.exceptions.NotFittedError
             Before ``fit``.
         ValueError
-            If the images are not real, not finite, of unequal size or of another size than at ``fit``.
+            If the images are not real, not finite (unless `check_finite` is False), of unequal size or of another
+            size than at ``fit``.
         """
         home = backends.get(self.backend)
         images = self._checked(X)
@@ -195,7 +201,7 @@ class HogExtractor(TransformerMixin, BaseEstimator):
         return tags
 
     def _images(self, X: Any) -> np.ndarray:
-        """Return X as an array (n, h, w) or (n, h, w, channels) of finite real numbers."""
+        """Return X as an array (n, h, w) or (n, h, w, channels) of real numbers, finite if so asked."""
         home = backends.get(self.backend)
         images = X if home.holds(X) else _as_batch(X)
         if images.dtype.kind not in "biuf":
@@ -213,10 +219,11 @@ class HogExtractor(TransformerMixin, BaseEstimator):
             if not -4 <= self.channel_axis < 4 or self.channel_axis in (0, -4):
                 raise ValueError(f"channel_axis must be 1, 2, 3, -1, -2 or -3, not {self.channel_axis!r}")
             images = home.xp.moveaxis(images, self.channel_axis, -1)
-        if home.holds(images):
-            _check_finite_away(home, images)
-        else:
-            _check_finite(images)
+        if self.check_finite:
+            if home.holds(images):
+                _check_finite_away(home, images)
+            else:
+                _check_finite(images)
         return images
 
     def _layout_of(self, images: np.ndarray) -> HogLayout:

@@ -36,7 +36,7 @@ def count_near(line, columns, sines, cosines, distance):
         c0, c1, c2 = cosines[k], cosines[k + 1], cosines[k + 2]
         for i in range(TILE):
             x, y = abs(line[i]), line[i + ROWS * TILE]
-            d = min(min(abs(x * s0 - y * c0), abs(x * s1 - y * c1)), abs(x * s2 - y * c2))
+            d = min(abs(x * s0 - y * c0), abs(x * s1 - y * c1), abs(x * s2 - y * c2))
             distance[i] = min(distance[i], d)
     near = 0
     for i in range(columns):
