@@ -28,6 +28,14 @@ CONF = next((folder for folder in (HERE / "conf", HERE.parent / "conf") if folde
 
 FLAGS = {"-m", "--multirun", "-r", "--run", "--resolve", "--hydra-help", "--version", "-h", "--help"}
 FLAGS_WITH_VALUE = {"-c", "--cfg", "-p", "--package", "-i", "--info", "-cd", "--config-dir"}
+OUT_OF_MEMORY = {
+    "train": "use fewer or smaller images, hog=coarse, or a packed set (data=packed), which is not held in memory",
+    "evaluate": "use fewer or smaller images, or a packed set (data=packed), which is not held in memory",
+    "predict": "use a smaller chunk, as in chunk=128",
+    "pack": "use a smaller image.height and image.width, or fewer data.workers",
+}
+LISTS = {"classifier.gamma": "[0.1,1.0]", "preprocess.percentiles": "[2,98]", "hog.cells_per_block": "[3,3]"}
+KINDS = {"Integer": "a whole number", "Float": "a number"}
 # Paths and regular expressions are free text: they may hold the characters of Hydra's override grammar.
 FREE_TEXT = {"data.path", "model", "out", "split.group_by"}
 
@@ -71,7 +79,7 @@ def _dispatch(argv: Sequence[str], started: float) -> int:
     except Exception as error:
         if not _is_users(error):
             raise
-        _complain(_one_line(error), name)
+        _complain(_one_line(error, name), name)
         return 2
 
 
@@ -84,6 +92,10 @@ def _command(name: str, arguments: list[str], started: float) -> int:
     given = {override.partition("=")[0].lstrip("+") for override in overrides}
     if name in ("train", "evaluate") and "data.path" in given and not {"data", "data.name"} & given:
         overrides.append("data=auto")  # a path alone says that the images come from there
+    for override in overrides:
+        key, _, folder = override.partition("=")
+        if key == "hydra.run.dir" and "$" not in folder and name != "doctor":
+            _refuse_used(Path(folder.strip("'\"")))  # before Hydra writes there
     if {"-h", "--help"} & set(flags):
         print(_help(name, overrides))
         return 0
@@ -114,8 +126,32 @@ def _run(name: str, arguments: list[str], started: float) -> int:
     return 2 if any(outcome.failure for outcome in outcomes) else 0
 
 
+def _refuse_used(folder: Path) -> None:
+    """Refuse a run folder that holds a model: its files belong to the run that trained it."""
+    if (folder / "model.npz").exists():
+        raise OutputError(
+            f"the run folder {folder} already holds model.npz of another run, which this one would overwrite; "
+            "give another hydra.run.dir=..., leave it out, or move that folder"
+        )
+
+
+def _refuse_same_out(settings: Any, written: set[str]) -> None:
+    """Refuse the file of another job of the same sweep."""
+    out = getattr(settings, "out", None)
+    if out is None:
+        return
+    place = os.path.realpath(Path(out).expanduser())
+    if place in written:
+        raise ConfigError(
+            f"out={out} was already written by another job of this sweep; let it differ from job to job, as in "
+            "'out=labels_${hydra:job.num}.csv', or leave it out"
+        )
+    written.add(place)
+
+
 def _task(name: str, outcomes: list[Outcome], started: float) -> Callable[[Any], float | None]:
     """Return the function that Hydra calls for each job. A user's mistake is recorded, so a sweep goes on."""
+    written: set[str] = set()  # what out= of the jobs so far names
 
     def task(cfg: Any) -> float | None:
         from hydra.core.hydra_config import HydraConfig
@@ -125,13 +161,14 @@ def _task(name: str, outcomes: list[Outcome], started: float) -> Callable[[Any],
         overrides = tuple(given)
         outcomes.append(Outcome(overrides, None, "failed"))  # stands if an unforeseen error passes through
         try:
-            settings = _settings(cfg)
+            settings = _settings(cfg, name)
+            _refuse_same_out(settings, written)
             run = importlib.import_module(f"pipeline.commands.{name}").run
             figure = run(settings, Stages(started if len(outcomes) == 1 else None))
         except Exception as error:
             if not _is_users(error):
                 raise
-            message = _one_line(error)
+            message = _one_line(error, name)
             outcomes[-1] = Outcome(overrides, None, message)
             _complain(message, name)
             return None
@@ -142,7 +179,7 @@ def _task(name: str, outcomes: list[Outcome], started: float) -> Callable[[Any],
     return task
 
 
-def _settings(cfg: Any) -> Any:
+def _settings(cfg: Any, name: str) -> Any:
     """Return the composed settings as dataclasses, and keep them, resolved, in the run folder."""
     import logging
 
@@ -152,6 +189,8 @@ def _settings(cfg: Any) -> Any:
     from pipeline.files import atomic
 
     OmegaConf.update(cfg, "run_dir", HydraConfig.get().runtime.output_dir)
+    if name != "doctor":
+        _refuse_used(Path(cfg.run_dir))
     missing = sorted(OmegaConf.missing_keys(cfg))
     if missing:
         raise ConfigError(f"{missing[0]} must be given: {missing[0]}=...")
@@ -188,16 +227,34 @@ def _from_schema(error: BaseException) -> bool:
     )
 
 
-def _one_line(error: BaseException) -> str:
+def _one_line(error: BaseException, name: str = "") -> str:
     if isinstance(error, MemoryError):
-        return (
-            f"out of memory ({str(error) or 'no detail'}); use fewer or smaller images, hog=coarse or chunk="
-        )
+        remedy = OUT_OF_MEMORY.get(name, "close other programs")
+        return f"out of memory ({str(error) or 'no detail'}); {remedy}"
     for fault in (error.__cause__, error):
         key, message = getattr(fault, "full_key", None), getattr(fault, "msg", None)
         if key and message:
-            return f"{key}: {message.splitlines()[0]}"
+            return f"{key}: {_plain_words(key, message.splitlines()[0])}"
     return " ".join(str(error).split())
+
+
+def _plain_words(key: str, message: str) -> str:
+    """Say what OmegaConf says of a value, without the names of its classes."""
+    if "ListConfig" in message:
+        return f"expected two numbers in brackets: write {key}={LISTS.get(key, '[8,8]')}"
+    if "not Optional" in message:
+        return "null is not possible; give a value, or leave the setting out"
+    found = re.fullmatch(r"Value '(.*)' of type '.*' could not be converted to (\w+)", message)
+    if found and found[2] in KINDS:
+        return f"Value '{found[1]}' is not {KINDS[found[2]]}"
+    found = re.fullmatch(r"(Value '.*' is not) a valid bool.*", message)
+    if found:
+        return f"{found[1]} true or false"
+    found = re.search(r"'(dict|list|DictConfig|ListConfig)'", message)
+    if found:
+        kind = "in braces" if "ict" in found[1] else "in brackets"
+        return f"expected a single value, not several {kind}"
+    return message
 
 
 def _complain(message: str, name: str = "") -> None:
@@ -274,11 +331,8 @@ def _check(name: str, overrides: Sequence[str], sweep: bool, extra: Path | None)
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
-    parser, known, groups = (
-        OverridesParser.create(),
-        set(config.keys(config.SCHEMAS[name])),
-        _groups(name, extra),
-    )
+    parser, groups = OverridesParser.create(), _groups(name, extra)
+    known = set(config.keys(config.SCHEMAS[name])) - {"run_dir"}  # Hydra's run folder: hydra.run.dir
     for text in overrides:
         if "=" not in text and not text.startswith("~"):
             raise ConfigError(f"'{text}' is not of the form key=value.{_see(name)}")

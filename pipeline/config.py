@@ -20,6 +20,11 @@ def _check(ok: bool, setting: str, found: object, expected: str) -> None:
         raise ValueError(f"{setting} must be {expected}, not {found!r}")
 
 
+def _whole(setting: str, found: int, low: int, high: int) -> None:
+    _check(found >= low, setting, found, f"at least {low}")
+    _check(found <= high, setting, found, f"at most {high:,}")
+
+
 class BackendName(Enum):
     """The folder under ``pipeline/backends`` that does the numerical work; ``auto``: gpu if usable, else cpu."""
 
@@ -89,8 +94,13 @@ class Backend:
     device: int = 0  # gpu: number of the GPU
 
     def __post_init__(self) -> None:
-        _check(self.device >= 0, "backend.device", self.device, "the number of a GPU, from 0")
-        _check(self.threads >= 0, "backend.threads", self.threads, "0 (every core) or a number of threads")
+        _check(0 <= self.device <= 1023, "backend.device", self.device, "the number of a GPU, from 0")
+        _check(
+            0 <= self.threads <= 65_536,
+            "backend.threads",
+            self.threads,
+            "0 (every core) or a number of threads",
+        )
 
 
 @dataclass
@@ -110,8 +120,8 @@ class Image:
 class Data:
     """Group ``data``: where the images come from."""
 
-    name: DataName = DataName.digits
-    path: str | None = None
+    name: DataName = DataName.digits  # what data=... chose; data.path alone means auto
+    path: str | None = None  # a folder of class folders, or a packed set
     max_rejected: float = 0.1  # share of files that may be unreadable before the run stops
     max_pixels: int = 100_000_000  # a header that announces more is refused before decoding
     workers: int = 0  # decoding workers; 0: one per core
@@ -122,11 +132,16 @@ class Data:
 
     def __post_init__(self) -> None:
         _check(0.0 <= self.max_rejected <= 1.0, "data.max_rejected", self.max_rejected, "a share from 0 to 1")
-        _check(self.max_pixels >= 1, "data.max_pixels", self.max_pixels, "at least 1")
-        _check(self.workers >= 0, "data.workers", self.workers, "0 (one per core) or a number of workers")
-        _check(self.n >= 1, "data.n", self.n, "at least 1")
-        _check(self.classes >= 2, "data.classes", self.classes, "at least 2")
-        _check(self.seed >= 0, "data.seed", self.seed, "0 or more")
+        _whole("data.max_pixels", self.max_pixels, 1, 10**12)
+        _check(
+            0 <= self.workers <= 4096,
+            "data.workers",
+            self.workers,
+            "0 (one per core) or at most 4096 workers",
+        )
+        _whole("data.n", self.n, 1, 100_000_000)
+        _whole("data.classes", self.classes, 2, 65_536)
+        _whole("data.seed", self.seed, 0, 2**32 - 1)
         _check(0.0 <= self.difficulty <= 1.0, "data.difficulty", self.difficulty, "from 0 to 1")
 
 
@@ -161,14 +176,14 @@ class Preprocess:
     def __post_init__(self) -> None:
         ok = len(self.percentiles) == 2 and 0.0 <= self.percentiles[0] < self.percentiles[1] <= 100.0
         _check(ok, "preprocess.percentiles", self.percentiles, "two rising numbers from 0 to 100")
-        _check(self.sigma >= 0.0, "preprocess.sigma", self.sigma, "0 or more pixels")
-        _check(self.nbins >= 2, "preprocess.nbins", self.nbins, "at least 2")
+        _check(0.0 <= self.sigma <= 1000.0, "preprocess.sigma", self.sigma, "from 0 to 1000 pixels")
+        _whole("preprocess.nbins", self.nbins, 2, 65_536)
         _check(0.0 <= self.clip_limit <= 1.0, "preprocess.clip_limit", self.clip_limit, "from 0 to 1")
         _check(
-            self.kernel_size is None or self.kernel_size >= 1,
+            self.kernel_size is None or 1 <= self.kernel_size <= 16384,
             "preprocess.kernel_size",
             self.kernel_size,
-            "at least 1 pixel, or null",
+            "1 to 16384 pixels, or null",
         )
 
 
@@ -176,15 +191,17 @@ class Preprocess:
 class Hog:
     """Group ``hog``: scikit-image's parameters of the descriptor."""
 
-    orientations: int = 9
-    pixels_per_cell: list[int] = field(default_factory=lambda: [8, 8])
-    cells_per_block: list[int] = field(default_factory=lambda: [3, 3])
-    block_norm: str = "L2-Hys"
-    transform_sqrt: bool = False
-    dtype: FloatType = FloatType.float32
+    orientations: int = 9  # bins of the histograms, from 0 to 180 degrees
+    pixels_per_cell: list[int] = field(default_factory=lambda: [8, 8])  # size of a cell: [rows,cols]
+    cells_per_block: list[int] = field(
+        default_factory=lambda: [3, 3]
+    )  # cells normalised together: [rows,cols]
+    block_norm: str = "L2-Hys"  # how a block is normalised: L1, L1-sqrt, L2, L2-Hys
+    transform_sqrt: bool = False  # take the square root of each pixel first
+    dtype: FloatType = FloatType.float32  # precision of the features
 
     def __post_init__(self) -> None:
-        _check(self.orientations >= 1, "hog.orientations", self.orientations, "at least 1")
+        _whole("hog.orientations", self.orientations, 1, 3600)
         _check(
             self.block_norm in BLOCK_NORMS,
             "hog.block_norm",
@@ -194,10 +211,10 @@ class Hog:
         for key in ("pixels_per_cell", "cells_per_block"):
             pair = getattr(self, key)
             _check(
-                len(pair) == 2 and min(pair) >= 1,
+                len(pair) == 2 and min(pair) >= 1 and max(pair) <= 16384,
                 f"hog.{key}",
                 pair,
-                "two numbers of at least 1: [rows, cols]",
+                "two numbers of at least 1 and at most 16384: [rows, cols]",
             )
 
 
@@ -205,21 +222,23 @@ class Hog:
 class Classifier:
     """Group ``classifier``: the parameters of ``LogitBoostClassifier``."""
 
-    learner: Learner = Learner.subspace
-    n_rounds: int = 100
-    learning_rate: float = 0.3
-    z_max: float = 3.0
-    clip: Clip = Clip.gradient
-    l2: float = 1.0
-    subspace_size: int = 128
-    n_components: int = 512
-    gamma: list[float] = field(default_factory=lambda: [0.1, 0.1])
-    trim: float = 0.0
-    early_stopping: bool = False
-    patience: int = 10
-    class_weight: str | None = None
-    dtype: FloatType = FloatType.float32
-    random_state: int = 0
+    learner: Learner = Learner.subspace  # what is fitted in each round
+    n_rounds: int = 100  # boosting rounds
+    learning_rate: float = 0.3  # share of each fit that is added
+    z_max: float = 3.0  # largest working response
+    clip: Clip = Clip.gradient  # weight where the response is cut: keep the gradient, or as in the paper
+    l2: float = 1.0  # ridge penalty
+    subspace_size: int = 128  # subspace: random features of a round
+    n_components: int = 512  # random_features: cosines of a round
+    gamma: list[float] = field(
+        default_factory=lambda: [0.1, 0.1]
+    )  # random_features: kernel widths, from and to
+    trim: float = 0.0  # share of the total weight whose lightest images a round may skip
+    early_stopping: bool = False  # stop when the loss on watched images (split.validation) no longer falls
+    patience: int = 10  # early_stopping: rounds without improvement
+    class_weight: str | None = None  # balanced: each class counts the same
+    dtype: FloatType = FloatType.float32  # precision of the boosting sums
+    random_state: int = 0  # seed of everything random in boosting
     gram_precision: str = "full"  # gpu with float32: "tf32" builds the Gram matrices on tensor cores
 
     def __post_init__(self) -> None:
@@ -229,21 +248,26 @@ class Classifier:
             self.gram_precision,
             "full or tf32",
         )
-        _check(self.n_rounds >= 1, "classifier.n_rounds", self.n_rounds, "at least 1")
+        _whole("classifier.n_rounds", self.n_rounds, 1, 1_000_000)
         _check(
             0.0 < self.learning_rate <= 1.0,
             "classifier.learning_rate",
             self.learning_rate,
             "above 0 and at most 1",
         )
-        _check(self.z_max > 0.0, "classifier.z_max", self.z_max, "above 0")
-        _check(self.l2 >= 0.0, "classifier.l2", self.l2, "0 or more")
-        _check(self.subspace_size >= 1, "classifier.subspace_size", self.subspace_size, "at least 1")
-        _check(self.n_components >= 1, "classifier.n_components", self.n_components, "at least 1")
-        ok = len(self.gamma) == 2 and 0.0 < self.gamma[0] <= self.gamma[1]
-        _check(ok, "classifier.gamma", self.gamma, "two numbers above 0: [smallest, largest] width")
+        _check(0.0 < self.z_max <= 1e6, "classifier.z_max", self.z_max, "above 0 and at most 1e6")
+        _check(0.0 <= self.l2 <= 1e12, "classifier.l2", self.l2, "from 0 to 1e12")
+        _whole("classifier.subspace_size", self.subspace_size, 1, 65_536)
+        _whole("classifier.n_components", self.n_components, 1, 65_536)
+        ok = len(self.gamma) == 2 and 0.0 < self.gamma[0] <= self.gamma[1] <= 1e6
+        _check(
+            ok,
+            "classifier.gamma",
+            self.gamma,
+            "two numbers above 0 and at most 1e6: [smallest, largest] width",
+        )
         _check(0.0 <= self.trim <= 0.999, "classifier.trim", self.trim, "from 0 to 0.999")
-        _check(self.patience >= 1, "classifier.patience", self.patience, "at least 1")
+        _whole("classifier.patience", self.patience, 1, 1_000_000)
         _check(
             self.class_weight in (None, "balanced"),
             "classifier.class_weight",
@@ -270,36 +294,36 @@ class Train:
     classifier: Classifier = field(default_factory=Classifier)
     split: Split = field(default_factory=Split)
     run_dir: str = MISSING  # filled in by the command line
-    plots: bool = True
+    plots: bool = True  # false: no PNG files
 
 
 @dataclass
 class Predict:
     """``python -m pipeline predict``; image size, HoG and preprocessing come from the model."""
 
-    model: str = MISSING
-    out: str | None = None  # CSV; null: predictions.csv in the run folder
-    chunk: int = 1024  # images in memory at a time
+    model: str = MISSING  # the model.npz of a train run
+    out: str | None = None  # CSV file to write; null: predictions.csv in the run folder
+    chunk: int = 1024  # images in memory at a time; fewer need less memory
     backend: Backend = field(default_factory=Backend)
     data: Data = field(default_factory=lambda: Data(name=DataName.auto))
     run_dir: str = MISSING
 
     def __post_init__(self) -> None:
-        _check(self.chunk >= 1, "chunk", self.chunk, "at least 1")
+        _whole("chunk", self.chunk, 1, 10_000_000)
 
 
 @dataclass
 class Evaluate(Train):
     """``python -m pipeline evaluate``; with ``split.folds`` a cross-validation of these settings."""
 
-    model: str | None = None
+    model: str | None = None  # a saved model.npz to score
 
 
 @dataclass
 class Pack:
     """``python -m pipeline pack``."""
 
-    out: str = MISSING
+    out: str = MISSING  # the packed set to write, .npz
     data: Data = field(default_factory=lambda: Data(name=DataName.folder))
     image: Image = field(default_factory=Image)
     run_dir: str = MISSING

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import re
@@ -215,7 +216,32 @@ MISTAKES = {
     "train classifier.n_rounds=abc": "classifier.n_rounds: Value 'abc'",
     "train classifier.n_rounds=0": "classifier.n_rounds must be at least 1, not 0",
     "train hog.block_norm=L3": "hog.block_norm must be one of L1, L1-sqrt, L2, L2-Hys, not 'L3'",
-    "train hog.pixels_per_cell=8": "hog.pixels_per_cell: ",
+    "train hog.pixels_per_cell=8": "hog.pixels_per_cell: expected two numbers in brackets: write hog.pixels_per_cell=[8,8]",
+    "train classifier.gamma=1": "write classifier.gamma=[0.1,1.0]",
+    "train classifier.n_rounds=null": "classifier.n_rounds: null is not possible",
+    "train classifier.n_rounds=1.5": "classifier.n_rounds: Value '1.5' is not a whole number",
+    "train classifier.l2=much": "classifier.l2: Value 'much' is not a number",
+    "train plots=perhaps": "plots: Value 'perhaps' is not true or false",
+    "train classifier.class_weight={a:1}": "classifier.class_weight: expected a single value",
+    "train classifier.l2=inf": "classifier.l2 must be from 0 to 1e12, not inf",
+    "train classifier.z_max=inf": "classifier.z_max must be above 0 and at most 1e6, not inf",
+    "train classifier.gamma=[1e308,1e308]": "classifier.gamma must be two numbers above 0 and at most 1e6",
+    "train classifier.n_rounds=100000000": "classifier.n_rounds must be at most 1,000,000",
+    "train classifier.n_components=10000000": "classifier.n_components must be at most 65,536",
+    "train classifier.subspace_size=1000000000000": "classifier.subspace_size must be at most 65,536",
+    "train hog.orientations=1000000": "hog.orientations must be at most 3,600",
+    "train hog.cells_per_block=[1,100000]": "hog.cells_per_block must be two numbers of at least 1 and at most 16384",
+    "train preprocess.sigma=1e9": "preprocess.sigma must be from 0 to 1000 pixels",
+    "train preprocess.sigma=nan": "preprocess.sigma must be from 0 to 1000 pixels",
+    "train data.n=1000000000000": "data.n must be at most 100,000,000",
+    "train data.classes=100000": "data.classes must be at most 65,536",
+    "train backend.threads=1000000": "backend.threads must be 0 (every core)",
+    "train split=folds": "use: python -m pipeline evaluate split.folds=5",
+    "train split.folds=3": "use: python -m pipeline evaluate split.folds=3",
+    "train run_dir=x": "no setting 'run_dir'",
+    "predict model=/dev/zero data=digits": "/dev/zero is a device or pipe, not a model file",
+    "evaluate split.folds=2 data=packed data.path=/dev/zero": "/dev/zero",
+    "predict model=m.npz data.path=x chunk=0": "chunk must be at least 1",
     "train hog.pixels_per_cell=[8,0]": "hog.pixels_per_cell must be two numbers of at least 1",
     "train classifier=ridge,full": "several values in 'classifier=ridge,full' need --multirun",
     "train +image.height=3": "Could not append to config",
@@ -257,12 +283,16 @@ def test_a_fault_of_the_program_keeps_its_traceback(call, fake):
         call("train")
 
 
-def test_out_of_memory_is_one_line(told, fake):
-    def full(_):
+def test_out_of_memory_is_one_line_with_the_settings_of_the_command(told, monkeypatch):
+    def full(*_):
         raise MemoryError("Unable to allocate 12.1 GiB")
 
-    fake(full)
-    assert "out of memory (Unable to allocate 12.1 GiB)" in told("train")
+    for name, remedy in (("train", "hog=coarse"), ("predict", "chunk=128"), ("pack", "image.height")):
+        monkeypatch.setattr(importlib.import_module(f"pipeline.commands.{name}"), "run", full)
+        line = told(name, *(["model=m"] if name == "predict" else ["out=x"] if name == "pack" else []))
+        assert "out of memory (Unable to allocate 12.1 GiB)" in line
+        assert remedy in line
+        assert ("chunk" in line) == (name == "predict")
 
 
 def test_a_failed_job_does_not_end_the_sweep(call, fake):

@@ -144,8 +144,13 @@ def _disk(folder: Path, advice: list[str]) -> Iterator[tuple[str, str]]:
     free = shutil.disk_usage(folder).free
     yield "folder", str(folder / "runs")
     yield "disk", f"{tables.megabytes(free)} free"
-    yield "writable", "yes" if os.access(folder, os.W_OK) else "NO"
-    if not os.access(folder, os.W_OK):
+    runs = folder / "runs"
+    blocked = runs.exists() and not runs.is_dir()
+    writable = os.access(runs if runs.is_dir() else folder, os.W_OK)
+    yield "writable", "NO: runs is a file" if blocked else "yes" if writable else "NO"
+    if blocked:
+        advice.append(f"{runs} is a file, not a folder: rename it, or set hydra.run.dir=...")
+    elif not writable:
         advice.append(f"{folder} is not writable: start in another folder, or set hydra.run.dir=...")
     if free < LOW_DISK:
         advice.append(f"the disk of {folder} is nearly full: free some space before a long run")

@@ -79,7 +79,7 @@ def _saved_model(cfg: config.Evaluate, path: str, name: str, stages: Stages) -> 
 def _tell(
     cfg: config.Evaluate, scores: Scores, class_names: tuple[str, ...], rejected: int, stages: Stages
 ) -> None:
-    mistakes = ", ".join(f"{a} taken for {b} ({count})" for count, a, b in confused(scores, class_names))
+    mistakes = tables.mistakes(confused(scores, class_names))
     if len(class_names) <= 20:
         tables.class_table(scores)
     tables.facts(
@@ -87,7 +87,7 @@ def _tell(
         [
             ("balanced", f"{tables.percent(scores.balanced_accuracy)} (mean over the classes)"),
             ("log-loss", f"{scores.log_loss:.4f}"),
-            ("mistakes", mistakes or "none"),
+            ("most frequent mistakes", mistakes),
             ("rejected", f"{rejected} files, see rejected.csv" if rejected else "none"),
             ("time", tables.stage_line(stages.seconds)),
             ("report", cfg.run_dir),

@@ -11,13 +11,14 @@ import numpy as np
 
 from pipeline import backends, config, datasets
 from pipeline.commands import steps
-from pipeline.errors import ModelError
+from pipeline.errors import ModelError, OutputError
 from pipeline.files import atomic
 from pipeline.model import Model, load_model
 from pipeline.reporting import tables
 from pipeline.reporting.progress import Advance, progress
 from pipeline.reporting.stages import Stages
 
+PREDICTIONS_HEAD = "path,label"
 SHOWN = 30  # classes in the table; all are in the file
 
 
@@ -32,13 +33,15 @@ def run(cfg: config.Predict, stages: Stages | None = None) -> None:
         Where seconds are added up.
     """
     stages = stages or Stages()
+    out = Path(cfg.out).expanduser() if cfg.out else Path(cfg.run_dir) / "predictions.csv"
+    if cfg.out:
+        _check_out(out, cfg)
     with stages("start"):
         name = steps.choose_backend(cfg.backend)
         backend = backends.get(name)
     with stages("load model"):
         model = load_model(Path(cfg.model).expanduser(), name)
         backend.preprocess.require(model.preprocess)
-    out = Path(cfg.out).expanduser() if cfg.out else Path(cfg.run_dir) / "predictions.csv"
     listed = Path(cfg.run_dir) / "rejected.csv"
     begin = time.perf_counter()
     with (
@@ -52,7 +55,7 @@ def run(cfg: config.Predict, stages: Stages | None = None) -> None:
     datasets.write_rejected(listed, rejected)
 
     shown = sorted(zip(counts.tolist(), model.class_names, strict=True), key=lambda pair: -pair[0])[:SHOWN]
-    rows = [(name, n, tables.percent(n / counts.sum())) for n, name in shown if n]
+    rows = [(tables.shown(name), n, tables.percent(n / counts.sum())) for n, name in shown if n]
     tables.table("Labels", ("class", "images", "share"), rows)
     tables.facts(
         f"{counts.sum()} images labelled",
@@ -63,6 +66,27 @@ def run(cfg: config.Predict, stages: Stages | None = None) -> None:
             ("labels", str(out)),
         ],
     )
+
+
+def _check_out(out: Path, cfg: config.Predict) -> None:
+    """Refuse to replace an input, or any file that is not an older CSV of this command."""
+    for setting, name in (("model", cfg.model), ("data.path", cfg.data.path)):
+        given = Path(name).expanduser() if name else None
+        if given is not None and given.exists() and out.exists() and out.samefile(given):
+            raise OutputError(f"out={cfg.out} is the file of {setting}, which is read; give another name")
+    if not out.is_file() or str(out).startswith("/dev/"):
+        return
+    head = PREDICTIONS_HEAD.encode()
+    try:
+        with out.open("rb") as stream:
+            found = stream.read(len(head))
+    except OSError as error:
+        raise OutputError(f"out={cfg.out} cannot be read: {error.strerror or error}") from error
+    if found not in (b"", head):
+        raise OutputError(
+            f"out={cfg.out} exists and holds something else than predictions (a CSV that begins with "
+            f"{PREDICTIONS_HEAD}); give another name, or remove it"
+        )
 
 
 def _label(

@@ -37,6 +37,11 @@ def run(cfg: config.Train, stages: Stages | None = None) -> float:
         Log-loss on the held-out images, smaller is better: what a sweep compares.
     """
     stages = stages or Stages()
+    if cfg.split.folds:
+        raise ConfigError(
+            "split.folds is for cross-validation, which train does not do; leave split=folds and split.folds= "
+            f"out, or use: python -m pipeline evaluate split.folds={cfg.split.folds}"
+        )
     with stages("start"):
         name = steps.choose_backend(cfg.backend, cfg.preprocess)
         backend = backends.get(name)
@@ -155,7 +160,7 @@ def _tell(
     )
     rejected = f"; {content['rejected']} files rejected, see rejected.csv" if content["rejected"] else ""
     source = f"{cfg.data.name.name} {cfg.data.path or ''}".strip()
-    mistakes = ", ".join(f"{a} taken for {b} ({count})" for count, a, b in confused(scores, class_names))
+    mistakes = tables.mistakes(confused(scores, class_names))
     learner = cfg.classifier.learner.name
     rounds = f"{content['rounds']} rounds, learner {learner}, training log-loss {content['train_loss']:.4f}"
     memory = content["peak_memory_bytes"]
@@ -166,7 +171,7 @@ def _tell(
         [
             ("balanced", f"{tables.percent(scores.balanced_accuracy)} (mean over the classes)"),
             ("log-loss", f"{scores.log_loss:.4f}"),
-            ("mistakes", mistakes or "none"),
+            ("most frequent mistakes", mistakes),
             (
                 "images",
                 f"{source}: {counts['all']} in {len(class_names)} classes; {parts}"

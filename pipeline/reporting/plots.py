@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,20 +12,22 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from pipeline.files import atomic
+from pipeline.reporting.tables import shown
 
 LONGEST_NAME = 18  # characters of a class name that a plot shows
 
 
 def _save(figure: Figure, path: str | Path) -> None:
     FigureCanvasAgg(figure)
-    with atomic(path, "wb") as stream:
-        figure.savefig(stream, format="png", dpi=130)
+    with atomic(path, "wb") as stream, warnings.catch_warnings():
+        # A class name in a script that the font lacks is drawn as boxes; the tables name it.
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from")
+        figure.savefig(stream, format="png", dpi=130, bbox_inches="tight")
 
 
 def _short(name: str) -> str:
     # "$" would start mathematics in matplotlib
-    name = name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
-    return name.replace("$", r"\$")
+    return shown(name, LONGEST_NAME).replace("$", r"\$")
 
 
 def confusion_matrix(confusion: np.ndarray, class_names: Sequence[str], path: str | Path) -> None:

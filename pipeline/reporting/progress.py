@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+QUIET = 10.0  # seconds without a line
+
 log = logging.getLogger(__name__)
 
 Advance = Callable[..., None]  # advance(done, total, note="")
@@ -61,18 +63,23 @@ def _bar(label: str, unit: str) -> Iterator[Advance]:
 
 
 class _Lines:
-    """One line at each tenth of the way, to the log, and to the error stream where there is no bar."""
+    """A line at each tenth of the way and at least every ten seconds.
+
+    It goes to the log, and to the error stream where there is no bar.
+    """
 
     def __init__(self, label: str, unit: str, echo: bool = True) -> None:
         self.label, self.unit, self.echo = label, unit, echo
-        self.begin, self.tenth = time.perf_counter(), 0
+        self.begin = self.last = time.perf_counter()
+        self.tenth = 0
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
         tenth = 10 * done // total if total else 0
-        if tenth <= self.tenth:
+        now = time.perf_counter()
+        if tenth <= self.tenth and now - self.last < QUIET:
             return
-        self.tenth = tenth
-        seconds = time.perf_counter() - self.begin
+        self.tenth, self.last = tenth, now
+        seconds = now - self.begin
         left = seconds * (total - done) / done if done else 0.0
         line = (
             f"{self.label} {done}/{total} {self.unit}"

@@ -79,10 +79,21 @@ def stage_line(stages: Mapping[str, float]) -> str:
     return ", ".join(parts) + f"; together {seconds(sum(stages.values()))}"
 
 
+def shown(name: str, longest: int = 40) -> str:
+    """Return a class name fit for one line: control characters as escapes, and not longer than `longest`."""
+    name = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+    return name if len(name) <= longest else name[: longest - 1] + "…"
+
+
+def mistakes(confused: Iterable[tuple[int, str, str]]) -> str:
+    """Return (count, true class, predicted class) in words."""
+    return ", ".join(f"{shown(a)} taken for {shown(b)} ({count})" for count, a, b in confused) or "none"
+
+
 def class_table(scores: Scores) -> None:
     """Print precision, recall, F1 and number of images of each class."""
     rows = [
-        (name, row["precision"], row["recall"], row["f1"], row["support"])
+        (shown(name), row["precision"], row["recall"], row["f1"], row["support"])
         for name, row in scores.per_class.items()
     ]
     table("Classes", ("class", "precision", "recall", "F1", "images"), rows)
