@@ -18,7 +18,8 @@ def atomic(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a temporary file that becomes `path` when the block ends well, and vanishes when it does not.
 
     The temporary file lies in the folder of `path`, so the last step is a rename, and an old file at `path`
-    stays whole until then. Data and folder are flushed to the disk first.
+    stays whole until then. Data and folder are flushed to the disk first. A link is followed: what it points to
+    is replaced, not the link. A device or pipe is written straight into, since a rename would replace it.
 
     Parameters
     ----------
@@ -33,12 +34,19 @@ def atomic(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
         If the file cannot be written (no permission, disk full, ...).
     """
     path = Path(path)
+    straight = path.exists() and not path.is_dir() and (not path.is_file() or path.parts[:2] == ("/", "dev"))
+    if path.is_symlink() and not straight:
+        path = Path(os.path.realpath(path))
     text: dict[str, Any] = {}
     if "b" not in mode:
         text = {"encoding": "utf-8", "errors": "surrogateescape", "newline": ""}
     temporary = None
     try:
         _check_place(path)
+        if straight:
+            with path.open(mode, **text) as stream:
+                yield stream
+            return
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.", suffix=".part")
         temporary = Path(name)
         with os.fdopen(handle, mode, **text) as stream:

@@ -19,13 +19,14 @@ from pipeline.errors import DataError
 _LOCAL_HEADER = 30  # bytes before the name in a zip member's local header (PKWARE APPNOTE 4.3.7)
 
 
-def read_packed(path: Path, image: config.Image) -> Images:
+def read_packed(path: Path, image: config.Image, resizable: bool = True) -> Images:
     """Open a packed set; pixels stay on disk where the file allows it.
 
     Parameters
     ----------
     path : path of an ``.npz`` or ``.npy`` file
     image : the size expected; ``image.fit`` plays no part
+    resizable : whether the caller could take another size, which decides what the error advises
 
     Raises
     ------
@@ -33,7 +34,8 @@ def read_packed(path: Path, image: config.Image) -> Images:
         When the file cannot be read, or its arrays do not have the stated shapes, types and ranges.
     """
     if not path.is_file():
-        raise DataError(f"data.path={path}: no such file; expected a packed set, .npz or .npy")
+        found = "not a regular file" if path.exists() else "no such file"
+        raise DataError(f"data.path={path}: {found}; expected a packed set, .npz or .npy")
     # NumPy, zipfile and zlib have no common exception for a damaged file; nothing else happens in this call.
     try:
         arrays = _read_arrays(path)
@@ -42,21 +44,47 @@ def read_packed(path: Path, image: config.Image) -> Images:
     except MemoryError as error:
         raise DataError(f"data.path={path}: too large for memory; pack it again to have it mapped") from error
     except Exception as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = _reason(error)
         raise DataError(f"data.path={path}: cannot be read as a packed set: {reason}") from error
     images = _check(path, arrays)
     height, width = images.pixels.shape[1:]
     if (height, width) != (image.height, image.width):
+        again = f"pack the pictures again with image.height={image.height} image.width={image.width}"
+        remedy = (
+            f"to train, add image.height={height} image.width={width}; or {again}" if resizable else again
+        )
         raise DataError(
             f"data.path={path}: holds pictures of {height} rows x {width} columns, but "
-            f"{image.height} x {image.width} is asked for: add image.height={height} image.width={width}, "
-            "or pack the folder at the other size"
+            f"{image.height} x {image.width} is asked for: {remedy}"
         )
     return images
 
 
+def _reason(error: Exception) -> str:
+    """Return in our own words why a file cannot be read: NumPy would advise to unpickle it."""
+    text = " ".join(str(error).split())
+    if "pickle" in text.lower() or "object arrays" in text.lower():
+        return "it holds Python objects, which are never read; store arrays of numbers and text"
+    short = ("mmap length", "EOF", "cut short", "reshape", "truncated", "No data left")
+    if isinstance(error, EOFError) or any(word in text for word in short):
+        return f"it is cut short ({text[:120]}); copy or pack it again"
+    return text[:200]
+
+
+def _check_start(path: Path) -> None:
+    """Refuse a file that does not begin as a packed set, before NumPy takes it for a pickle."""
+    with path.open("rb") as file:
+        head = file.read(6)
+    if head == np.lib.format.MAGIC_PREFIX:
+        return
+    if head[:1] == b"\x80":
+        raise DataError(f"data.path={path}: a Python pickle, which is never read; store it with numpy.savez")
+    raise DataError(f"data.path={path}: cut short or not an .npz or .npy file; copy or pack it again")
+
+
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     if not zipfile.is_zipfile(path):
+        _check_start(path)
         pixels = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(pixels, np.ndarray):
             raise DataError(f"data.path={path}: holds no array")
@@ -125,24 +153,38 @@ def _check_labels(
     path: Path, arrays: dict[str, np.ndarray], n: int
 ) -> tuple[np.ndarray | None, tuple[str, ...]]:
     labels, classes = arrays.get("labels"), arrays.get("classes")
+    text = labels is not None and labels.dtype.kind in "US"
     if labels is None:
         return None, ()
     if labels.shape != (n,) or labels.dtype.kind not in "iuUS":
         raise DataError(
             f"data.path={path}: labels is {labels.dtype} {labels.shape}; expected integers or text ({n},)"
         )
-    if labels.dtype.kind in "US":
-        found, codes = np.unique(labels.astype(str), return_inverse=True)
-        return codes.astype(np.intp), tuple(str(name) for name in found)
     if classes is None:
-        numbers, codes = np.unique(labels, return_inverse=True)
-        return codes.astype(np.intp), tuple(str(number) for number in numbers)
-    names = tuple(str(name) for name in classes.ravel())
+        if labels.dtype.kind in "iu" and int(labels.min()) < 0:
+            raise DataError(
+                f"data.path={path}: labels from {labels.min()}; expected 0 or more (leave pictures without a "
+                "class out)"
+            )
+        found, codes = np.unique(labels.astype(str) if text else labels, return_inverse=True)
+        return codes.astype(np.intp), _names(path, found)
+    if not classes.size:
+        raise DataError(f"data.path={path}: classes is empty; name the classes, or leave the array out")
+    names = _names(path, classes.ravel())
     if classes.ndim != 1 or classes.dtype.kind not in "iuUS" or len(set(names)) != len(names):
         raise DataError(
             f"data.path={path}: classes is {classes.dtype} {classes.shape}; "
             "expected distinct names (classes,)"
         )
+    if text:
+        place = {name: i for i, name in enumerate(names)}
+        unknown = sorted(set(labels.astype(str).tolist()) - set(place))
+        if unknown:
+            raise DataError(
+                f"data.path={path}: labels holds {unknown[0]!r}, which is not among classes "
+                f"({', '.join(names[:5])}{', ...' if len(names) > 5 else ''}); add it there"
+            )
+        return np.array([place[name] for name in labels.astype(str).tolist()], dtype=np.intp), names
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= len(names):
         raise DataError(
@@ -150,3 +192,10 @@ def _check_labels(
             f"expected 0 to {len(names) - 1}"
         )
     return labels.astype(np.intp), names
+
+
+def _names(path: Path, found: np.ndarray) -> tuple[str, ...]:
+    names = tuple(str(name) for name in found)
+    if not all(name.strip() for name in names):
+        raise DataError(f"data.path={path}: a class has an empty name; name every class")
+    return names

@@ -53,6 +53,8 @@ def pack(
     if out.is_dir() or not out.parent.is_dir():
         what = "is a folder" if out.is_dir() else f"there is no folder {out.parent}"
         raise OutputError(f"out={out}: {what}; expected the name of a file in a folder that exists")
+    out = Path(os.path.realpath(out))  # a link is followed: what it points to is replaced
+    _check_old(out, data)
     begin = perf_counter()
     chunks = stream(data, image, _CHUNK, progress)
     try:
@@ -79,6 +81,27 @@ def pack(
     except OSError as error:
         raise OutputError(f"out={out}: cannot be written: {error.strerror or error}") from error
     return PackReport(out, len(files), names, rejected, perf_counter() - begin, size)
+
+
+def _check_old(out: Path, data: config.Data) -> None:
+    """Refuse to replace the input, or a file that is no packed set, such as a trained model."""
+    if not out.exists():
+        return
+    if data.path and Path(data.path).expanduser().exists() and out.samefile(Path(data.path).expanduser()):
+        raise OutputError(f"out={out}: is data.path, which is read; give another name")
+    if not out.is_file():
+        raise OutputError(f"out={out}: a device or pipe; expected the name of a file")
+    try:
+        with zipfile.ZipFile(out) as archive:
+            packed = "images.npy" in archive.namelist()
+    except zipfile.BadZipFile:
+        packed = out.stat().st_size == 0
+    except OSError as error:
+        raise OutputError(f"out={out}: cannot be read: {error.strerror or error}") from error
+    if not packed:
+        raise OutputError(
+            f"out={out}: exists and is no packed set (it has no array images); give another name, or remove it"
+        )
 
 
 def _write_npz(out: Path, raw: BinaryIO, shape: tuple[int, int, int], arrays: dict[str, np.ndarray]) -> int:

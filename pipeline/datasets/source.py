@@ -86,7 +86,7 @@ def stream(
         return _stream_files(path, scan(path), data, image, chunk=chunk, progress=progress)
     if kind is DataName.packed:
         assert path is not None
-        return _slices(read_packed(path, image), chunk, progress)
+        return _slices(read_packed(path, image, resizable=False), chunk, progress)
     if kind is DataName.digits:
         return _parts(count_digits(), chunk, progress, lambda a, b: read_digits(image, a, b))
     if kind is DataName.synthetic:
@@ -126,6 +126,8 @@ def _resolve(data: config.Data) -> tuple[DataName | None, Path | None]:
         raise DataError(f"data.path={path}: no such file or folder")
     if path.is_dir():
         return DataName.folder, path
+    if not path.is_file():
+        raise DataError(f"data.path={path}: a device or pipe; expected a folder, a packed set or a picture")
     return (DataName.packed, path) if packed else (None, path)
 
 
@@ -138,6 +140,13 @@ def _load_folder(path: Path, data: config.Data, image: config.Image, progress: P
             "expected data.path/CLASS/picture"
         )
     entries = [entry for entry in listing.entries if entry.label >= 0]
+    filled = {entry.label for entry in entries}
+    empty = [name for label, name in enumerate(listing.class_names) if label not in filled]
+    if entries and empty:
+        more = f" (and {len(empty) - 1} more)" if len(empty) > 1 else ""
+        raise DataError(
+            f"data.path={path}: the class folder {empty[0]} holds no pictures{more}; add some, or remove it"
+        )
     rejected = list(listing.rejected)
     rejected += [Rejected(entry.name, "lies beside the class folders: no class") for entry in listing.loose]
     pixels = allocate(len(entries), image)
