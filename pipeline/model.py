@@ -12,6 +12,7 @@ import dataclasses
 import hashlib
 import io
 import json
+import os
 import struct
 import zipfile
 import zlib
@@ -88,10 +89,17 @@ class Model:
         ModelError
             If the images have another size or type than the model was trained on.
         """
+        if not len(self._checked(pixels)):
+            return np.empty((0, self.extractor.layout_.n_features), dtype=self.extractor.dtype)
         return backends.get(self.backend).get(self._features(pixels))
 
     def _features(self, pixels: np.ndarray) -> Any:
         """Return the features where the backend works."""
+        pixels = self._checked(pixels)
+        return features(pixels, None, self.preprocess, self.extractor, len(pixels))
+
+    def _checked(self, pixels: np.ndarray) -> np.ndarray:
+        """Return the images, if they have the size and type that the model was trained on."""
         pixels = np.asarray(pixels)
         wanted = (self.image.height, self.image.width)
         if pixels.ndim != 3 or pixels.shape[1:] != wanted:
@@ -103,13 +111,15 @@ class Model:
             )
         if pixels.dtype != np.uint8:
             raise ModelError(f"the model takes 8-bit images (uint8, 0 to 255), not {pixels.dtype}")
-        return features(pixels, None, self.preprocess, self.extractor, len(pixels))
+        return pixels
 
     def predict_proba(self, pixels: np.ndarray) -> np.ndarray:
         """Return probabilities (n, n_classes) of images uint8 (n, height, width), columns as `class_names`.
 
         A class without training images has probability 0.
         """
+        if not len(self._checked(pixels)):
+            return np.zeros((0, len(self.class_names)))
         return self.proba_of_features(self._features(pixels))
 
     def proba_of_features(self, features: Any) -> np.ndarray:
@@ -233,13 +243,19 @@ def load_model(path: str | Path, backend: str = "cpu") -> Model:
     ModelError
         If the file is missing, is no model, is damaged, or has a newer format than this program knows.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"path must name a model file, as in 'runs/train/.../model.npz', not {path!r}")
     arrays, header = _read(Path(path))
     if header.get("format") != FORMAT:
         raise ModelError(f"{path} is no model file of hogboost (it has no format mark); {_REMEDY}")
-    if not isinstance(header.get("version"), int) or header["version"] > VERSION:
+    version = header.get("version")
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
         raise ModelError(
-            f"{path} has model format {header.get('version')}, this program reads formats up to {VERSION}; "
-            "update hogboost"
+            f"{path} is damaged: its header has no format version (found {version!r}); copy or train it again"
+        )
+    if version > VERSION:
+        raise ModelError(
+            f"{path} has model format {version}, this program reads formats up to {VERSION}; update hogboost"
         )
     if header.pop("sha256", None) != _checksum(arrays, header):
         raise ModelError(f"{path} is damaged: its checksum does not fit its content; copy or train it again")
@@ -269,6 +285,8 @@ def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         inside = path / "model.npz"
         hint = f"; did you mean {inside}?" if inside.exists() else f"; {_REMEDY}"
         raise ModelError(f"{path} is a folder, not a model file{hint}")
+    if not path.is_file():
+        raise ModelError(f"{path} is a device or pipe, not a model file; {_REMEDY}")
     if not zipfile.is_zipfile(path):
         raise ModelError(f"{path} is no model file of hogboost, or was cut short; {_REMEDY}")
     try:
@@ -280,6 +298,8 @@ def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
             arrays = {name.removeprefix("classifier."): archive[name] for name in names}
     except _UNREADABLE as error:
         reason = " ".join(str(error).split())
+        if "pickle" in reason:  # NumPy would advise to unpickle it
+            reason = "it holds Python objects, which are never read"
         raise ModelError(
             f"{path} cannot be read as a model ({reason}); it is damaged or no model file"
         ) from error

@@ -141,9 +141,10 @@ class HogExtractor(TransformerMixin, BaseEstimator):
         home = backends.get(self.backend)
         images = self._checked(X)
         if home.holds(images):
-            return self._hog(images)
+            return self._sound(images, self._hog(images))
         n_features = self.layout_.n_features
-        return home.get(home.map_images(images, None, self._hog, n_features, self.dtype, len(images)))
+        found = home.map_images(images, None, self._hog, n_features, self.dtype, len(images))
+        return home.get(self._sound(images, found))
 
     def transform_into(self, X: Any, out: Any) -> None:
         """Write the features of the images to `out` (n, layout_.n_features), an array where the backend works.
@@ -153,7 +154,20 @@ class HogExtractor(TransformerMixin, BaseEstimator):
         sklearn.exceptions.NotFittedError, ValueError
             As ``transform``.
         """
-        self._hog(self._checked(X), out)
+        images = self._checked(X)
+        self._hog(images, out)
+        self._sound(images, out)
+
+    def _sound(self, images: Any, found: Any) -> Any:
+        """Return the features, if they are finite: of huge pixels the gradients overflow. Integers cannot."""
+        if self.check_finite and images.dtype.kind == "f" and len(images):
+            bad = backends.get(self.backend).first_not_finite(found)
+            if bad is not None:
+                raise ValueError(
+                    f"image {bad} has pixels so large (up to {abs(images[bad]).max():.3g}) that its features are "
+                    "not finite; scale the images, for instance to 0 to 1"
+                )
+        return found
 
     def _hog(self, images: Any, out: Any = None) -> Any:
         hog = backends.get(self.backend).hog.hog
@@ -202,6 +216,10 @@ class HogExtractor(TransformerMixin, BaseEstimator):
 
     def _images(self, X: Any) -> np.ndarray:
         """Return X as an array (n, h, w) or (n, h, w, channels) of real numbers, finite if so asked."""
+        for name in ("transform_sqrt", "check_finite"):
+            value = getattr(self, name)
+            if not isinstance(value, bool | np.bool_):
+                raise ValueError(f"{name} must be True or False, not {value!r}")
         home = backends.get(self.backend)
         images = X if home.holds(X) else _as_batch(X)
         if images.dtype.kind not in "biuf":
