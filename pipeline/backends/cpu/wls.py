@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,8 @@ from pipeline.backends.solve import Factor, factorise, refine
 # Elements in the row buffer. Large enough that syrk runs at full speed (p = 3240: 1294 rows), small beside X.
 BUFFER = 1 << 22
 SMALL_SYSTEM = 768  # unknowns up to which classes are solved side by side, each on one thread
-SUMS_BUFFER = 1 << 19  # componentwise: two buffers that stay in the second-level cache
+CACHED = 1 << 18  # numbers in a block of rows that stays in the second-level cache
+SEGMENTS = 8  # parts into which rows are cut, whatever the number of threads
 
 
 def column_moments(X: np.ndarray, sample_weight: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -67,10 +68,6 @@ def gather(X: np.ndarray, columns: np.ndarray, center: np.ndarray) -> np.ndarray
     return out
 
 
-def _gemm(dtype: np.dtype):
-    return blas.sgemm if dtype == np.float32 else blas.dgemm
-
-
 class _OneBlasThread:
     """A context in which BLAS uses one thread; safe when several fits are in it at the same time.
 
@@ -103,19 +100,45 @@ def _blas() -> ThreadpoolController:
 _one_blas_thread = _OneBlasThread()
 
 
+def _share_segments(work: Callable[[int, int], Any], n: int, size: int) -> list[Any]:
+    """Return work(begin, end) of each of a fixed number of segments of n rows; on several threads if it pays.
+
+    The segments do not depend on the number of threads, so neither do sums of their results. BLAS uses one thread
+    within a segment: waking a second for products this small took longer than it saved.
+    """
+    bounds = [n * i // SEGMENTS for i in range(SEGMENTS + 1)]
+    results: list[Any] = [None] * SEGMENTS
+
+    def segment(i: int) -> None:
+        if bounds[i] < bounds[i + 1]:
+            results[i] = work(bounds[i], bounds[i + 1])
+
+    with _one_blas_thread:
+        kernels.share(segment, SEGMENTS, parallel=size > kernels.SERIAL)
+    return [result for result in results if result is not None]
+
+
+def _centred_blocks(X: np.ndarray, center: np.ndarray, begin: int, end: int, size: int) -> Iterator[tuple]:
+    """Yield (a, b, X[a:b] - center) for blocks of rows of at most about `size` numbers, in one reused buffer."""
+    rows = max(1, min(end - begin, size // max(X.shape[1], 1)))
+    buffer = np.empty((rows, X.shape[1]), dtype=X.dtype)
+    for a in range(begin, end, rows):
+        b = min(a + rows, end)
+        kernels.center_rows(X[a:b], center, buffer[: b - a])
+        yield a, b, buffer[: b - a]
+
+
 def _products(X: np.ndarray, center: np.ndarray, V: np.ndarray) -> np.ndarray:
-    """Return (X - center)' V, float64 (q, columns of V), accumulated over blocks of rows."""
-    n, q = X.shape
-    gemm = _gemm(X.dtype)
-    step = max(1, min(n, BUFFER // max(q, 1)))
-    buffer = np.empty((step, q), dtype=X.dtype)
-    total = np.zeros((q, V.shape[1]))
-    for a in range(0, n, step):
-        block = X[a : a + step]
-        rows = buffer[: block.shape[0]]
-        kernels.center_rows(block, center, rows)
-        total += gemm(1.0, rows.T, V[a : a + step].T, trans_b=True)
-    return total
+    """Return (X - center)' V, float64 (q, columns of V), added up in float64 over blocks of rows."""
+    q, k = X.shape[1], V.shape[1]
+
+    def segment(begin: int, end: int) -> np.ndarray:
+        total = np.zeros((k, q))
+        for a, b, rows in _centred_blocks(X, center, begin, end, CACHED):
+            total += V[a:b].T @ rows  # this way round BLAS runs at full speed on few columns
+        return total
+
+    return np.add.reduce(_share_segments(segment, X.shape[0], X.size)).T
 
 
 def _weighted_blocks(
@@ -235,40 +258,40 @@ def componentwise_sums(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.n
     -----
     6 n p J operations as matrix products over blocks of rows that stay in cache; X is read once.
     """
-    n, p = X.shape
-    J = W.shape[1]
-    gemm = _gemm(X.dtype)
+    p, J = X.shape[1], W.shape[1]
     center = center.astype(X.dtype, copy=False)
-    step = max(16, min(n, SUMS_BUFFER // max(p, 1)))
-    rows, squared = np.empty((step, p), dtype=X.dtype), np.empty((step, p), dtype=X.dtype)
     RW = np.hstack([R, W])
-    linear = np.zeros((p, 2 * J), dtype=X.dtype, order="F")
-    square = np.zeros((p, J), dtype=X.dtype, order="F")
-    for a in range(0, n, step):
-        block = X[a : a + step]
-        m = block.shape[0]
-        kernels.center_and_square(block, center, rows[:m], squared[:m])
-        linear = gemm(1.0, rows[:m].T, RW[a : a + m].T, beta=1.0, c=linear, trans_b=True, overwrite_c=True)
-        square = gemm(1.0, squared[:m].T, W[a : a + m].T, beta=1.0, c=square, trans_b=True, overwrite_c=True)
-    linear64 = linear.astype(np.float64)
-    return ComponentwiseSums(linear64[:, :J], linear64[:, J:], square.astype(np.float64))
+
+    def segment(begin: int, end: int) -> np.ndarray:
+        rows = max(1, min(end - begin, CACHED // max(p, 1)))
+        centred, squared = np.empty((rows, p), dtype=X.dtype), np.empty((rows, p), dtype=X.dtype)
+        total, product = np.zeros((3 * J, p), dtype=X.dtype), np.empty((3 * J, p), dtype=X.dtype)
+        for a in range(begin, end, rows):
+            m = min(rows, end - a)
+            kernels.center_and_square(X[a : a + m], center, centred[:m], squared[:m])
+            np.matmul(RW[a : a + m].T, centred[:m], out=product[: 2 * J])
+            np.matmul(W[a : a + m].T, squared[:m], out=product[2 * J :])
+            total += product
+        return total
+
+    sums = np.add.reduce(_share_segments(segment, X.shape[0], X.size), dtype=np.float64)
+    return ComponentwiseSums(sums[:J].T, sums[J : 2 * J].T, sums[2 * J :].T)
 
 
 def apply(X: np.ndarray, center: np.ndarray, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
     """Return (X - center) @ coef + intercept, shape (n, J), in the dtype of X."""
-    n, q = X.shape
     center = center.astype(X.dtype, copy=False)
     coef = np.ascontiguousarray(coef, dtype=X.dtype)
-    few = coef.shape[1] <= 64  # then the block should stay in cache; else BLAS wants many rows at a time
-    step = max(1, min(n, (SUMS_BUFFER if few else BUFFER) // max(q, 1)))
-    buffer = np.empty((step, q), dtype=X.dtype)
-    out = np.empty((n, coef.shape[1]), dtype=X.dtype)
-    for a in range(0, n, step):
-        block = X[a : a + step]
-        rows = buffer[: block.shape[0]]
-        kernels.center_rows(block, center, rows)
-        np.matmul(rows, coef, out=out[a : a + step])
-    out += intercept.astype(X.dtype, copy=False)
+    intercept = intercept.astype(X.dtype, copy=False)
+    out = np.empty((X.shape[0], coef.shape[1]), dtype=X.dtype)
+    size = CACHED if coef.shape[1] <= 64 else BUFFER // 4  # many columns: BLAS wants many rows at a time
+
+    def segment(begin: int, end: int) -> None:
+        for a, b, rows in _centred_blocks(X, center, begin, end, size):
+            np.matmul(rows, coef, out=out[a:b])
+            out[a:b] += intercept
+
+    _share_segments(segment, X.shape[0], X.size)
     return out
 
 
