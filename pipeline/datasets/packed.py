@@ -63,7 +63,7 @@ def read_packed(path: Path, image: config.Image, resizable: bool = True) -> Imag
 def _reason(error: Exception) -> str:
     """Return in our own words why a file cannot be read: NumPy would advise to unpickle it."""
     text = " ".join(str(error).split())
-    if "pickle" in text.lower() or "object arrays" in text.lower():
+    if "pickle" in text.lower() or "object arrays" in text.lower() or "python objects" in text.lower():
         return "it holds Python objects, which are never read; store arrays of numbers and text"
     short = ("mmap length", "EOF", "cut short", "reshape", "truncated", "No data left")
     if isinstance(error, EOFError) or any(word in text for word in short):

@@ -1,0 +1,342 @@
+"""What must not be lost or misread: inputs, models and devices named as outputs, odd sets, odd names."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import stat
+import sys
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pipeline import cli, config, files
+from pipeline.commands import doctor, pack, predict
+from pipeline.config import DataName
+from pipeline.datasets import load, stream
+from pipeline.errors import DataError, ModelError, OutputError
+from pipeline.features import HogExtractor
+from pipeline.model import load_model, save_model
+from pipeline.reporting import plots, tables
+from pipeline.reporting import progress as reporting
+from tests.test_model import SIZE, make_model, pictures
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (4, 24, 32), np.uint8)
+TEXT = {"images": PIXELS, "labels": np.array(["b", "a", "b", "a"])}
+NUMBERS = {"images": PIXELS, "labels": np.array([0, 1, 0, 1])}
+
+
+@pytest.fixture(scope="module")
+def model_bytes(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "model.npz"
+    save_model(path, make_model())
+    return path.read_bytes()
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, model_bytes):
+    """A working folder with a model, a packed set and a folder of pictures."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.npz").write_bytes(model_bytes)
+    np.savez(tmp_path / "set.npz", **NUMBERS)
+    for name in "ab":
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(2):
+            Image.fromarray(PIXELS[i]).save(tmp_path / "photos" / name / f"{i}.png")
+    return tmp_path
+
+
+@pytest.fixture
+def call(here, monkeypatch, capsys):
+    """Run a command line in this process; return its status and its output on both streams."""
+    monkeypatch.setattr(sys, "argv", ["pipeline"])
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+
+    def run(*arguments):
+        status = cli._dispatch(arguments, time.perf_counter())
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    yield run
+    logging.captureWarnings(False)
+
+
+# ---- files that are written ----
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs POSIX pipes")
+def test_a_pipe_is_written_into_and_stays_a_pipe(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    got = []
+    reader = threading.Thread(target=lambda: got.append(path.read_text()), daemon=True)
+    reader.start()
+    with files.atomic(path) as stream_:
+        stream_.write("a,b\n")
+    reader.join(10)
+    assert got == ["a,b\n"]
+    assert stat.S_ISFIFO(path.stat().st_mode)
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+@pytest.mark.parametrize("target", ["old.csv", "not yet.csv"])
+def test_a_link_is_followed_and_stays_a_link(tmp_path, target):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "old.csv").write_text("old")
+    link = tmp_path / "link.csv"
+    link.symlink_to(tmp_path / "kept" / target)
+    with files.atomic(link) as stream_:
+        stream_.write("new")
+    assert link.is_symlink()
+    assert (tmp_path / "kept" / target).read_text() == "new"
+
+
+@pytest.mark.parametrize(
+    ("out", "path", "words"),
+    [
+        ("model.npz", "photos", "is the file of model"),
+        ("set.npz", "set.npz", "is the file of data.path"),
+        ("photos/a/0.png", "photos/a/0.png", "is the file of data.path"),
+        ("photos/a/0.png", "photos", "something else than predictions"),
+        ("link", "photos", "is the file of model"),
+        ("notes.txt", "photos", "something else than predictions"),
+    ],
+)
+def test_predict_replaces_no_input_and_no_other_file(here, out, path, words):
+    (here / "notes.txt").write_text("dear diary")
+    (here / "link").symlink_to(here / "model.npz")
+    before = (here / out).read_bytes()
+    cfg = config.Predict(model="model.npz", out=out, run_dir=str(here))
+    cfg.data = config.Data(name=DataName.auto, path=path)
+    with pytest.raises(OutputError, match=words):
+        predict.run(cfg)
+    assert (here / out).read_bytes() == before
+
+
+def test_predict_replaces_its_own_csv(here):
+    cfg = config.Predict(model="model.npz", out="p.csv", run_dir=str(here))
+    cfg.data = config.Data(name=DataName.auto, path="photos")
+    for _ in range(2):
+        predict.run(cfg)
+    assert len((here / "p.csv").read_text().splitlines()) == 5
+
+
+@pytest.mark.parametrize(
+    ("out", "data", "words"),
+    [
+        ("model.npz", "photos", "no packed set"),
+        ("set.npz", "set.npz", "is data.path"),
+        ("no.npz", "photos", "no packed"),
+    ],
+)
+def test_pack_replaces_packed_sets_only(here, out, data, words):
+    (here / "no.npz").write_text("not an archive")
+    before = (here / out).read_bytes()
+    cfg = config.Pack(out=out, image=SIZE, run_dir=str(here))
+    cfg.data = config.Data(name=DataName.auto, path=data)
+    with pytest.raises(OutputError, match=words):
+        pack.run(cfg)
+    assert (here / out).read_bytes() == before
+
+
+def test_pack_replaces_an_older_pack(here):
+    cfg = config.Pack(out="set.npz", image=SIZE, run_dir=str(here))
+    cfg.data = config.Data(name=DataName.folder, path="photos")
+    pack.run(cfg)
+    assert len(np.load("set.npz")["files"]) == 4
+
+
+@pytest.mark.parametrize("name", ["train", "predict", "evaluate"])
+@pytest.mark.parametrize("folder", ["hydra.run.dir=keep", "hydra.run.dir=${oc.env:KEEP}"])
+def test_a_run_folder_with_a_model_is_refused(call, here, model_bytes, monkeypatch, name, folder):
+    (here / "keep").mkdir()
+    (here / "keep" / "model.npz").write_bytes(model_bytes)
+    (here / "keep" / "config.yaml").write_text("old")
+    monkeypatch.setenv("KEEP", "keep")
+    model = [] if name == "train" else ["model=model.npz"]
+    status, _, err = call(name, *model, "data.path=photos", folder)
+    assert status == 2
+    assert "already holds model.npz of another run" in err
+    assert err.count("\n") == 1
+    assert (here / "keep" / "model.npz").read_bytes() == model_bytes
+    assert (here / "keep" / "config.yaml").read_text() == "old"
+    if "$" not in folder:
+        assert sorted(os.listdir(here / "keep")) == ["config.yaml", "model.npz"]
+
+
+def test_jobs_of_a_sweep_do_not_share_a_file(call, here):
+    one = ["predict", "-m", "model=model.npz", "chunk=1,2", "data.path=photos"]
+    status, _, err = call(*one, "out=p.csv")
+    assert status == 2
+    assert "out=p.csv was already written by another job of this sweep" in err
+    status, _, err = call(*one, "out=p${hydra:job.num}.csv")
+    assert status == 0, err
+    assert (here / "p0.csv").exists()
+    assert (here / "p1.csv").exists()
+
+
+def test_doctor_sees_that_runs_is_a_file(here):
+    advice = []
+    (here / "runs").write_text("")
+    told = dict(doctor._disk(here, advice))
+    assert told["writable"].startswith("NO")
+    assert "is a file" in advice[0]
+
+
+# ---- sets ----
+
+
+def saved(path, **arrays):
+    np.savez(path, **arrays)
+    return config.Data(name=DataName.packed, path=str(path))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({**TEXT, "classes": np.array(["a", "c"])}, "labels holds 'b', which is not among classes"),
+        ({**NUMBERS, "labels": np.array([0, -1, 0, 1])}, "labels from -1"),
+        ({**NUMBERS, "classes": np.array(["a", ""])}, "empty name"),
+        ({**TEXT, "labels": np.array(["a", "", "a", ""])}, "empty name"),
+        ({**NUMBERS, "classes": np.array([])}, "classes is empty"),
+        ({**NUMBERS, "classes": np.array(["a", None], object)}, "Python objects, which are never read"),
+    ],
+)
+def test_labels_that_fit_no_class(tmp_path, arrays, words):
+    with pytest.raises(DataError, match=words) as caught:
+        load(saved(tmp_path / "p.npz", **arrays), SIZE)
+    assert "allow_pickle" not in str(caught.value)
+
+
+def test_text_labels_take_the_order_of_classes(tmp_path):
+    found = load(saved(tmp_path / "p.npz", **TEXT, classes=np.array(["b", "a"])), SIZE).images
+    assert found.class_names == ("b", "a")
+    assert found.labels.tolist() == [0, 1, 0, 1]
+
+
+def test_pickles_and_pieces_are_told_in_our_words(tmp_path):
+    np.save(tmp_path / "pickle.npy", np.array([{}, 1], object))
+    np.save(tmp_path / "piece.npy", PIXELS)
+    (tmp_path / "piece.npy").write_bytes((tmp_path / "piece.npy").read_bytes()[:400])
+    np.savez(tmp_path / "piece.npz", **NUMBERS)
+    (tmp_path / "piece.npz").write_bytes((tmp_path / "piece.npz").read_bytes()[:400])
+    (tmp_path / "raw.npy").write_bytes(b"\x80\x04}.")
+    expected = {
+        "pickle.npy": "never read",
+        "piece.npy": "cut short",
+        "piece.npz": "cut short or not an .npz",
+        "raw.npy": "a Python pickle",
+    }
+    for name, words in expected.items():
+        with pytest.raises(DataError, match=words) as caught:
+            load(config.Data(name=DataName.packed, path=str(tmp_path / name)), SIZE)
+        assert "allow_pickle" not in str(caught.value)
+
+
+def test_predict_is_not_told_to_set_the_image_size(tmp_path):
+    data = saved(tmp_path / "p.npz", **NUMBERS)
+    with pytest.raises(DataError, match=r"again with image.height=8 image.width=12") as caught:
+        stream(data, config.Image(8, 12), 2)
+    assert "add image.height" not in str(caught.value)
+
+
+def test_an_empty_class_folder_is_named(here):
+    (here / "photos" / "c").mkdir()
+    with pytest.raises(DataError, match="the class folder c holds no pictures"):
+        load(config.Data(name=DataName.folder, path="photos"), SIZE)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs POSIX pipes")
+def test_pipes_are_not_read(tmp_path):
+    for name in ("p", "p.npz"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(DataError, match=r"pipe|not a regular file"):
+            stream(config.Data(name=DataName.auto, path=str(tmp_path / name)), SIZE, 2)
+        with pytest.raises(ModelError, match="a device or pipe"):
+            load_model(tmp_path / name)
+
+
+# ---- models and features ----
+
+
+def test_a_model_labels_no_images(here):
+    model = load_model("model.npz")
+    none = pictures()[0][:0]
+    assert model.predict(none).shape == (0,)
+    assert model.predict_proba(none).shape == (0, 3)
+    assert model.features(none).shape == (0, model.extractor.layout_.n_features)
+    with pytest.raises(ModelError, match="24x32"):
+        model.predict(np.zeros((0, 5, 5), np.uint8))
+    with pytest.raises(TypeError, match="must name a model file"):
+        load_model(None)
+
+
+@pytest.mark.parametrize("version", [None, "1", 0, True, -3])
+def test_a_strange_version_is_damage(here, version):
+    with np.load("model.npz") as archive:
+        arrays = dict(archive)
+    header = json.loads(arrays.pop("header").tobytes())
+    header["version"] = version
+    np.savez("odd.npz", header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
+    with pytest.raises(ModelError, match="is damaged: its header has no format version"):
+        load_model("odd.npz")
+
+
+def test_a_model_with_objects_is_refused_in_our_words(tmp_path):
+    np.savez(tmp_path / "m.npz", header=np.array([{}], object))
+    with pytest.raises(ModelError, match="never read") as caught:
+        load_model(tmp_path / "m.npz")
+    assert "allow_pickle" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["transform_sqrt", "check_finite"])
+def test_a_flag_must_be_true_or_false(name):
+    with pytest.raises(ValueError, match=f"{name} must be True or False, not 'no'"):
+        HogExtractor(**{name: "no"}).fit(PIXELS)
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [("float64", 1e200), ("float32", 1e36)])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_pixels_too_large_are_refused(dtype, scale):
+    pixels = PIXELS.astype(dtype)
+    pixels[2] *= scale
+    extractor = HogExtractor(cells_per_block=(2, 2), backend="reference")  # nothing to compile
+    with pytest.raises(ValueError, match="image 2 has pixels so large"):
+        extractor.fit_transform(pixels)
+    extractor.set_params(check_finite=False).fit_transform(pixels)
+
+
+# ---- names and progress ----
+
+
+def test_names_fit_one_line():
+    assert tables.shown("a\nb\x1b[31m") == "a\\nb\\x1b[31m"
+    assert len(tables.shown("x" * 200)) == 40
+    assert tables.shown("画像") == "画像"
+    assert tables.mistakes([(2, "a\n", "b")]) == "a\\n taken for b (2)"
+    assert tables.mistakes([]) == "none"
+
+
+def test_plots_of_odd_names_are_silent(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plots.confusion_matrix(np.eye(2, dtype=int), ["画像\n" * 50, "$x"], tmp_path / "c.png")
+    ink = np.asarray(Image.open(tmp_path / "c.png").convert("L")) < 250
+    for edge in (ink[:, :4], ink[:, -4:], ink[:4], ink[-4:]):
+        assert not edge.any()  # nothing is cut at the rim
+
+
+def test_a_slow_stage_tells_every_ten_seconds(monkeypatch, capsys):
+    clock = [0.0]
+    monkeypatch.setattr(reporting.time, "perf_counter", lambda: clock[0])
+    with reporting.progress("boost", "rounds") as advance:
+        for done in range(1, 41):
+            clock[0] += 3.0
+            advance(done, 1000)
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("boost")]
+    assert [line.split()[1] for line in lines] == [f"{done}/1000" for done in range(4, 41, 4)]
