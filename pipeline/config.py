@@ -107,9 +107,9 @@ class Backend:
 class Image:
     """Group ``image``: the uniform size every picture is brought to."""
 
-    height: int = 50
-    width: int = 100
-    fit: Fit = Fit.stretch
+    height: int = 50  # rows every image is brought to
+    width: int = 100  # columns
+    fit: Fit = Fit.stretch  # pad keeps the aspect ratio
 
     def __post_init__(self) -> None:
         _check(1 <= self.height <= 16384, "image.height", self.height, "1 to 16384 rows")
@@ -121,14 +121,14 @@ class Data:
     """Group ``data``: where the images come from."""
 
     name: DataName = DataName.digits  # what data=... chose; data.path alone means auto
-    path: str | None = None  # a folder of class folders, or a packed set
+    path: str | None = None  # a folder of class folders, a packed set or, for predict, one picture
     max_rejected: float = 0.1  # share of files that may be unreadable before the run stops
     max_pixels: int = 100_000_000  # a header that announces more is refused before decoding
     workers: int = 0  # decoding workers; 0: one per core
-    n: int = 10_000  # synthetic only
-    classes: int = 10  # synthetic only
+    n: int = 10_000  # synthetic only: number of images
+    classes: int = 10  # synthetic only: number of classes
     difficulty: float = 0.5  # synthetic only: 0 easy, 1 hard
-    seed: int = 0  # synthetic only
+    seed: int = 0  # synthetic only: another seed, other images
 
     def __post_init__(self) -> None:
         _check(0.0 <= self.max_rejected <= 1.0, "data.max_rejected", self.max_rejected, "a share from 0 to 1")
@@ -151,7 +151,7 @@ class Split:
 
     test: float = 0.2  # share of the images held out for the final figures
     validation: float = 0.1  # share of the remaining images watched during boosting when early_stopping is on
-    seed: int = 0
+    seed: int = 0  # another seed, another split
     group_by: str | None = None  # regular expression on the path; equal matches stay on one side
     folds: int = 0  # evaluate only: 0 scores a saved model, k >= 2 cross-validates
 
@@ -167,11 +167,11 @@ class Preprocess:
     """Group ``preprocess``: one scikit-image function on the uniform batch, or none."""
 
     name: PreprocessName = PreprocessName.none
-    percentiles: list[float] = field(default_factory=lambda: [2.0, 98.0])  # stretch
-    sigma: float = 1.0  # gaussian
-    nbins: int = 256  # equalize, clahe
-    clip_limit: float = 0.01  # clahe
-    kernel_size: int | None = None  # clahe; None: 1/8 of height and width, as scikit-image
+    percentiles: list[float] = field(default_factory=lambda: [2.0, 98.0])  # stretch: these become 0 and 255
+    sigma: float = 1.0  # gaussian: standard deviation in pixels
+    nbins: int = 256  # equalize, clahe: bins of the histogram
+    clip_limit: float = 0.01  # clahe: 0 to 1, more contrast the higher
+    kernel_size: int | None = None  # clahe: pixels; null: 1/8 of height and width, as scikit-image
 
     def __post_init__(self) -> None:
         ok = len(self.percentiles) == 2 and 0.0 <= self.percentiles[0] < self.percentiles[1] <= 100.0
@@ -193,9 +193,7 @@ class Hog:
 
     orientations: int = 9  # bins of the histograms, from 0 to 180 degrees
     pixels_per_cell: list[int] = field(default_factory=lambda: [8, 8])  # size of a cell: [rows,cols]
-    cells_per_block: list[int] = field(
-        default_factory=lambda: [3, 3]
-    )  # cells normalised together: [rows,cols]
+    cells_per_block: list[int] = field(default_factory=lambda: [3, 3])  # cells of a block: [rows,cols]
     block_norm: str = "L2-Hys"  # how a block is normalised: L1, L1-sqrt, L2, L2-Hys
     transform_sqrt: bool = False  # take the square root of each pixel first
     dtype: FloatType = FloatType.float32  # precision of the features
@@ -230,9 +228,7 @@ class Classifier:
     l2: float = 1.0  # ridge penalty
     subspace_size: int = 128  # subspace: random features of a round
     n_components: int = 512  # random_features: cosines of a round
-    gamma: list[float] = field(
-        default_factory=lambda: [0.1, 0.1]
-    )  # random_features: kernel widths, from and to
+    gamma: list[float] = field(default_factory=lambda: [0.1, 0.1])  # random_features: kernel widths
     trim: float = 0.0  # share of the total weight whose lightest images a round may skip
     early_stopping: bool = False  # stop when the loss on watched images (split.validation) no longer falls
     patience: int = 10  # early_stopping: rounds without improvement

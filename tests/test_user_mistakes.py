@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import stat
 import sys
 import threading
@@ -22,6 +23,7 @@ from pipeline.datasets import load, stream
 from pipeline.errors import DataError, ModelError, OutputError
 from pipeline.features import HogExtractor
 from pipeline.model import load_model, save_model
+from pipeline.reporting import help as texts
 from pipeline.reporting import plots, tables
 from pipeline.reporting import progress as reporting
 from tests.test_model import SIZE, make_model, pictures
@@ -340,3 +342,10 @@ def test_a_slow_stage_tells_every_ten_seconds(monkeypatch, capsys):
             advance(done, 1000)
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("boost")]
     assert [line.split()[1] for line in lines] == [f"{done}/1000" for done in range(4, 41, 4)]
+
+
+def test_help_explains_every_key_of_hog_and_classifier():
+    rows = {key: remark for key, _, remark in texts.settings(config.Train, {})}
+    keys = [key for key in config.keys(config.Train) if key.startswith(("hog.", "classifier."))]
+    assert len(keys) > 20
+    assert [key for key in keys if not re.sub(r"(; )?one of .*", "", rows[key])] == []

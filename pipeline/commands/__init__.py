@@ -17,7 +17,9 @@ COMMANDS: dict[str, Command] = {
     "train": Command(
         "fit a classifier to labelled images, evaluate it and save it",
         "Reads labelled images, holds some out, computes HoG features, boosts a classifier, evaluates it on\n"
-        "the held-out images and saves model, figures and plots in a new folder below runs/train.\n"
+        "the held-out images and saves model, figures and plots in a new folder below runs/train, or in\n"
+        "hydra.run.dir=FOLDER. plots=false leaves the plots out. data.path=P alone means data=auto.\n"
+        "Log-loss is the mean of -ln(probability given to the true class): 0 is perfect.\n"
         "With --multirun the figure that comes back from each run is test.log_loss (smaller is better).",
         (
             "data=folder data.path=photos",
@@ -28,7 +30,9 @@ COMMANDS: dict[str, Command] = {
     "predict": Command(
         "label images with a saved model",
         "Labels a folder of images, one file or a packed set, and writes path, label and the probability of\n"
-        "each class as CSV. Image size, preprocessing and HoG come from the model.",
+        "each class as CSV: out=FILE.csv, or predictions.csv in the run folder. Image size, preprocessing and\n"
+        "HoG come from the model. chunk= images are in memory at a time. In a sweep out= must differ from job\n"
+        "to job.",
         (
             "model=runs/train/2025-01-31_12-00-00-000000/model.npz data.path=photos",
             "model=model.npz data.path=one.jpg out=label.csv",
@@ -48,7 +52,7 @@ COMMANDS: dict[str, Command] = {
     "pack": Command(
         "decode a folder of images once, so that later runs skip decoding",
         "Decodes a folder of class folders in parallel and writes one packed set. Files that cannot be read\n"
-        "are listed in rejected.csv of the run folder.",
+        "are listed in rejected.csv of the run folder. An older packed set at out= is replaced, no other file.",
         (
             "data.path=photos out=photos.npz",
             "data.path=photos out=photos.npz image.height=64 image.width=64",

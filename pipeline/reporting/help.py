@@ -104,7 +104,8 @@ def command_help(
     lines += [f"  python -m pipeline {name} {example}".rstrip() for example in examples]
     lines += [
         "",
-        "--multirun runs every combination of values separated by commas; --cfg job shows the settings as",
-        "YAML; --hydra-help tells Hydra's own options.",
+        "hydra.run.dir=FOLDER names the run folder, which must hold no model yet. --multirun runs every",
+        "combination of values separated by commas; --cfg job shows the settings as YAML; --hydra-help tells",
+        "Hydra's own options.",
     ]
     return "\n".join(lines)
