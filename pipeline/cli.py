@@ -7,37 +7,21 @@ with exit status 2.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from pipeline import config
+from pipeline import config, groups
 from pipeline.commands import COMMANDS
 from pipeline.errors import ConfigError, OutputError, PipelineError
+from pipeline.messages import hint, one_line
+from pipeline.overrides import CONF, check, groups_of, quoted, sorted_out
 from pipeline.reporting import help as texts
 from pipeline.reporting.stages import Stages
-
-HERE = Path(__file__).resolve().parent
-CONF = next((folder for folder in (HERE / "conf", HERE.parent / "conf") if folder.is_dir()), HERE / "conf")
-
-FLAGS = {"-m", "--multirun", "-r", "--run", "--resolve", "--hydra-help", "--version", "-h", "--help"}
-FLAGS_WITH_VALUE = {"-c", "--cfg", "-p", "--package", "-i", "--info", "-cd", "--config-dir"}
-OUT_OF_MEMORY = {
-    "train": "use fewer or smaller images, hog=coarse, or a packed set (data=packed), which is not held in memory",
-    "evaluate": "use fewer or smaller images, or a packed set (data=packed), which is not held in memory",
-    "predict": "use a smaller chunk, as in chunk=128",
-    "pack": "use a smaller image.height and image.width, or fewer data.workers",
-}
-LISTS = {"classifier.gamma": "[0.1,1.0]", "preprocess.percentiles": "[2,98]", "hog.cells_per_block": "[3,3]"}
-KINDS = {"Integer": "a whole number", "Float": "a number"}
-# Paths and regular expressions are free text: they may hold the characters of Hydra's override grammar.
-FREE_TEXT = {"data.path", "model", "out", "split.group_by"}
 
 
 class Outcome(NamedTuple):
@@ -74,21 +58,21 @@ def _dispatch(argv: Sequence[str], started: float) -> int:
     name, arguments = argv[0], list(argv[1:])
     try:
         if name not in COMMANDS:
-            raise ConfigError(f"no command '{name}'.{_hint(name, COMMANDS)} Commands: {', '.join(COMMANDS)}")
+            raise ConfigError(f"no command '{name}'.{hint(name, COMMANDS)} Commands: {', '.join(COMMANDS)}")
         return _command(name, arguments, started)
     except Exception as error:
         if not _is_users(error):
             raise
-        _complain(_one_line(error, name), name)
+        _complain(one_line(error, name), name)
         return 2
 
 
 def _command(name: str, arguments: list[str], started: float) -> int:
     config.register()
-    flags, overrides, extra = _sorted_out(name, arguments)
+    flags, overrides, extra = sorted_out(name, arguments)
     sweep = bool({"-m", "--multirun"} & set(flags))
-    overrides = [_quoted(override, sweep) for override in overrides]
-    _check(name, overrides, sweep, extra)
+    overrides = [quoted(override, sweep) for override in overrides]
+    check(name, overrides, sweep, extra)
     given = {override.partition("=")[0].lstrip("+") for override in overrides}
     if name in ("train", "evaluate") and "data.path" in given and not {"data", "data.name"} & given:
         overrides.append("data=auto")  # a path alone says that the images come from there
@@ -168,7 +152,7 @@ def _task(name: str, outcomes: list[Outcome], started: float) -> Callable[[Any],
         except Exception as error:
             if not _is_users(error):
                 raise
-            message = _one_line(error, name)
+            message = one_line(error, name)
             outcomes[-1] = Outcome(overrides, None, message)
             _complain(message, name)
             return None
@@ -221,148 +205,13 @@ def _from_schema(error: BaseException) -> bool:
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     return (
-        isinstance(error, ValueError)
-        and trace is not None
-        and trace.tb_frame.f_code is config._check.__code__
+        isinstance(error, ValueError) and trace is not None and trace.tb_frame.f_code is groups.check.__code__
     )
-
-
-def _one_line(error: BaseException, name: str = "") -> str:
-    if isinstance(error, MemoryError):
-        remedy = OUT_OF_MEMORY.get(name, "close other programs")
-        return f"out of memory ({str(error) or 'no detail'}); {remedy}"
-    for fault in (error.__cause__, error):
-        key, message = getattr(fault, "full_key", None), getattr(fault, "msg", None)
-        if key and message:
-            return f"{key}: {_plain_words(key, message.splitlines()[0])}"
-    return " ".join(str(error).split())
-
-
-def _plain_words(key: str, message: str) -> str:
-    """Say what OmegaConf says of a value, without the names of its classes."""
-    if "ListConfig" in message:
-        return f"expected two numbers in brackets: write {key}={LISTS.get(key, '[8,8]')}"
-    if "not Optional" in message:
-        return "null is not possible; give a value, or leave the setting out"
-    found = re.fullmatch(r"Value '(.*)' of type '.*' could not be converted to (\w+)", message)
-    if found and found[2] in KINDS:
-        return f"Value '{found[1]}' is not {KINDS[found[2]]}"
-    found = re.fullmatch(r"(Value '.*' is not) a valid bool.*", message)
-    if found:
-        return f"{found[1]} true or false"
-    found = re.search(r"'(dict|list|DictConfig|ListConfig)'", message)
-    if found:
-        kind = "in braces" if "ict" in found[1] else "in brackets"
-        return f"expected a single value, not several {kind}"
-    return message
 
 
 def _complain(message: str, name: str = "") -> None:
     sys.stdout.flush()
     print(f"pipeline {name}".rstrip() + f": {message}", file=sys.stderr)
-
-
-def _hint(word: str, known: Any) -> str:
-    near = difflib.get_close_matches(word, list(known), 1)
-    return f" Did you mean '{near[0]}'?" if near else ""
-
-
-# ---- what may be set ----
-
-
-def _groups(name: str, extra: Path | None = None) -> dict[str, list[str]]:
-    """Return the groups of a command with their options, from the folders that hold them."""
-    from omegaconf import OmegaConf
-
-    content: Any = OmegaConf.to_container(OmegaConf.load(CONF / f"{name}.yaml"))
-    defaults = content["defaults"]
-    names = [key for entry in defaults if isinstance(entry, dict) for key in entry if " " not in key]
-    roots = [CONF, *([extra] if extra else [])]
-    return {g: sorted(p.stem for root in roots for p in (root / g).glob("*.yaml")) for g in names}
-
-
-def _quoted(argument: str, sweep: bool) -> str:
-    """Quote a free-text value that Hydra's grammar would misread, as in data.path=photos(1)."""
-    key, equals, value = argument.partition("=")
-    if not equals or key.lstrip("+") not in FREE_TEXT or value[:1] in ("'", '"') or value in ("", "null"):
-        return argument
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    try:
-        parsed = OverridesParser.create().parse_override(argument)
-        if (parsed.is_sweep_override() and sweep) or parsed.value() == value:
-            return argument
-    except HydraException:
-        pass  # the quoted form below says the same in Hydra's grammar
-    # Hydra's grammar: within quotes a backslash counts only before a quote, and is doubled there.
-    inner = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), value)
-    return f"{key}='{inner}'"
-
-
-def _sorted_out(name: str, arguments: Sequence[str]) -> tuple[list[str], list[str], Path | None]:
-    """Return the flags (each with its value), the overrides, and the folder of --config-dir."""
-    flags: list[str] = []
-    overrides: list[str] = []
-    extra = None
-    known = set(config.keys(config.SCHEMAS[name]))
-    rest = iter(arguments)
-    for argument in rest:
-        flag, _, value = argument.partition("=")
-        if flag in FLAGS_WITH_VALUE:
-            value = value or next(rest, "")
-            if not value:
-                raise ConfigError(f"{flag} needs a value, as in --cfg job")
-            flags += [flag, value]
-            extra = Path(value) if flag in ("-cd", "--config-dir") else extra
-        elif argument in FLAGS:
-            flags.append(argument)
-        elif argument.startswith("-"):
-            key = flag.lstrip("-")
-            hint = f" Settings are key=value without dashes: {key}=..." if key in known else ""
-            raise ConfigError(f"no flag '{flag}'.{hint or _hint(flag, FLAGS | FLAGS_WITH_VALUE)}{_see(name)}")
-        else:
-            overrides.append(argument)
-    return flags, overrides, extra
-
-
-def _check(name: str, overrides: Sequence[str], sweep: bool, extra: Path | None) -> None:
-    """Refuse a setting or option that does not exist, before Hydra advises to add it with a +."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    parser, groups = OverridesParser.create(), _groups(name, extra)
-    known = set(config.keys(config.SCHEMAS[name])) - {"run_dir"}  # Hydra's run folder: hydra.run.dir
-    for text in overrides:
-        if "=" not in text and not text.startswith("~"):
-            raise ConfigError(f"'{text}' is not of the form key=value.{_see(name)}")
-        try:
-            override = parser.parse_override(text)
-        except HydraException as error:
-            key, _, value = text.partition("=")
-            quoted = f"put such a value in two pairs of quotes: \"{key}='{value}'\""
-            raise ConfigError(f"cannot read '{text}' ({_one_line(error)}); {quoted}") from error
-        _check_override(override, known, groups, _see(name))
-        if override.is_sweep_override() and not sweep and not override.key_or_group.startswith("hydra"):
-            raise ConfigError(f"several values in '{text}' need --multirun; for a list, write key=[1,2]")
-
-
-def _see(name: str) -> str:
-    return f" See: python -m pipeline {name} --help"
-
-
-def _check_override(override: Any, known: set[str], groups: dict[str, list[str]], more: str) -> None:
-    key = override.key_or_group
-    if key == "hydra" or key.startswith(("hydra.", "hydra/")):
-        return
-    if key in groups:
-        values = override.sweep_iterator() if override.is_sweep_override() else [override.value()]
-        for value in values:
-            if str(value) not in groups[key]:
-                choices, hint = ", ".join(groups[key]), _hint(str(value), groups[key])
-                raise ConfigError(f"no option '{value}' for {key}; choose one of: {choices}.{hint}")
-    elif key not in known:
-        raise ConfigError(f"no setting '{key}'.{_hint(key, known | set(groups))}{more}")
 
 
 def _help(name: str, overrides: Sequence[str]) -> str:
@@ -373,4 +222,4 @@ def _help(name: str, overrides: Sequence[str]) -> str:
         values = OmegaConf.to_container(compose(name, list(overrides)), resolve=False)
     command = COMMANDS[name]
     rows = list(texts.settings(config.SCHEMAS[name], values))  # type: ignore[arg-type]
-    return texts.command_help(name, command.about, _groups(name), rows, command.examples)
+    return texts.command_help(name, command.about, groups_of(name), rows, command.examples)

@@ -1,0 +1,276 @@
+"""The groups of settings (``data``, ``hog``, ``classifier``, ...) as dataclasses with range checks.
+
+The comment behind a field is what ``--help`` says of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+BLOCK_NORMS = ("L1", "L1-sqrt", "L2", "L2-Hys")  # strings, not an Enum: "L2-Hys" is no Python name
+
+
+def check(ok: bool, setting: str, found: object, expected: str) -> None:
+    """Raise a ValueError that names the setting, unless `ok`; the command line tells it in one line."""
+    if not ok:
+        raise ValueError(f"{setting} must be {expected}, not {found!r}")
+
+
+def whole(setting: str, found: int, low: int, high: int) -> None:
+    """Check a whole number against its bounds."""
+    check(found >= low, setting, found, f"at least {low}")
+    check(found <= high, setting, found, f"at most {high:,}")
+
+
+class BackendName(Enum):
+    """The folder under ``pipeline/backends`` that does the numerical work; ``auto``: gpu if usable, else cpu."""
+
+    reference = "reference"
+    cpu = "cpu"
+    gpu = "gpu"
+    auto = "auto"
+
+
+class DataName(Enum):
+    """Where images come from; ``auto`` looks at ``data.path``."""
+
+    auto = "auto"
+    digits = "digits"
+    folder = "folder"
+    packed = "packed"
+    synthetic = "synthetic"
+
+
+class Fit(Enum):
+    """How a picture of another size is brought to ``image.height`` x ``image.width``."""
+
+    stretch = "stretch"
+    pad = "pad"
+
+
+class PreprocessName(Enum):
+    """The preprocessing step: a scikit-image function of the same meaning."""
+
+    none = "none"
+    stretch = "stretch"
+    gaussian = "gaussian"
+    equalize = "equalize"
+    clahe = "clahe"
+
+
+class Learner(Enum):
+    """The weighted-least-squares learner fitted in each boosting round."""
+
+    full = "full"
+    ridge = "ridge"
+    componentwise = "componentwise"
+    subspace = "subspace"
+    random_features = "random_features"
+
+
+class FloatType(Enum):
+    """Precision of features and of the boosting sums."""
+
+    float32 = "float32"
+    float64 = "float64"
+
+
+class Clip(Enum):
+    """What happens to the weight where the working response is clipped."""
+
+    gradient = "gradient"
+    paper = "paper"
+
+
+@dataclass
+class Backend:
+    """Group ``backend``."""
+
+    name: BackendName = BackendName.cpu
+    threads: int = 0  # 0: every core this process may use
+    device: int = 0  # gpu: number of the GPU
+
+    def __post_init__(self) -> None:
+        check(0 <= self.device <= 1023, "backend.device", self.device, "the number of a GPU, from 0")
+        check(
+            0 <= self.threads <= 65_536,
+            "backend.threads",
+            self.threads,
+            "0 (every core) or a number of threads",
+        )
+
+
+@dataclass
+class Image:
+    """Group ``image``: the uniform size every picture is brought to."""
+
+    height: int = 50  # rows every image is brought to
+    width: int = 100  # columns
+    fit: Fit = Fit.stretch  # pad keeps the aspect ratio
+
+    def __post_init__(self) -> None:
+        check(1 <= self.height <= 16384, "image.height", self.height, "1 to 16384 rows")
+        check(1 <= self.width <= 16384, "image.width", self.width, "1 to 16384 columns")
+
+
+@dataclass
+class Data:
+    """Group ``data``: where the images come from."""
+
+    name: DataName = DataName.digits  # what data=... chose; data.path alone means auto
+    path: str | None = None  # a folder of class folders, a packed set or, for predict, one picture
+    max_rejected: float = 0.1  # share of files that may be unreadable before the run stops
+    max_pixels: int = 100_000_000  # a header that announces more is refused before decoding
+    workers: int = 0  # decoding workers; 0: one per core
+    n: int = 10_000  # synthetic only: number of images
+    classes: int = 10  # synthetic only: number of classes
+    difficulty: float = 0.5  # synthetic only: 0 easy, 1 hard
+    seed: int = 0  # synthetic only: another seed, other images
+
+    def __post_init__(self) -> None:
+        check(0.0 <= self.max_rejected <= 1.0, "data.max_rejected", self.max_rejected, "a share from 0 to 1")
+        whole("data.max_pixels", self.max_pixels, 1, 10**12)
+        check(
+            0 <= self.workers <= 4096,
+            "data.workers",
+            self.workers,
+            "0 (one per core) or at most 4096 workers",
+        )
+        whole("data.n", self.n, 1, 100_000_000)
+        whole("data.classes", self.classes, 2, 65_536)
+        whole("data.seed", self.seed, 0, 2**32 - 1)
+        check(0.0 <= self.difficulty <= 1.0, "data.difficulty", self.difficulty, "from 0 to 1")
+
+
+@dataclass
+class Split:
+    """Group ``split``: which images are held out."""
+
+    test: float = 0.2  # share of the images held out for the final figures
+    validation: float = 0.1  # share of the remaining images watched during boosting when early_stopping is on
+    seed: int = 0  # another seed, another split
+    group_by: str | None = None  # regular expression on the path; equal matches stay on one side
+    folds: int = 0  # evaluate only: 0 scores a saved model, k >= 2 cross-validates
+
+    def __post_init__(self) -> None:
+        check(0.0 < self.test < 1.0, "split.test", self.test, "a share between 0 and 1")
+        check(0.0 < self.validation < 1.0, "split.validation", self.validation, "a share between 0 and 1")
+        check(self.folds == 0 or self.folds >= 2, "split.folds", self.folds, "0 (off) or at least 2")
+        check(0 <= self.seed < 2**32, "split.seed", self.seed, "from 0 to 4294967295")
+
+
+@dataclass
+class Preprocess:
+    """Group ``preprocess``: one scikit-image function on the uniform batch, or none."""
+
+    name: PreprocessName = PreprocessName.none
+    percentiles: list[float] = field(default_factory=lambda: [2.0, 98.0])  # stretch: these become 0 and 255
+    sigma: float = 1.0  # gaussian: standard deviation in pixels
+    nbins: int = 256  # equalize, clahe: bins of the histogram
+    clip_limit: float = 0.01  # clahe: 0 to 1, more contrast the higher
+    kernel_size: int | None = None  # clahe: pixels; null: 1/8 of height and width, as scikit-image
+
+    def __post_init__(self) -> None:
+        ok = len(self.percentiles) == 2 and 0.0 <= self.percentiles[0] < self.percentiles[1] <= 100.0
+        check(ok, "preprocess.percentiles", self.percentiles, "two rising numbers from 0 to 100")
+        check(0.0 <= self.sigma <= 1000.0, "preprocess.sigma", self.sigma, "from 0 to 1000 pixels")
+        whole("preprocess.nbins", self.nbins, 2, 65_536)
+        check(0.0 <= self.clip_limit <= 1.0, "preprocess.clip_limit", self.clip_limit, "from 0 to 1")
+        check(
+            self.kernel_size is None or 1 <= self.kernel_size <= 16384,
+            "preprocess.kernel_size",
+            self.kernel_size,
+            "1 to 16384 pixels, or null",
+        )
+
+
+@dataclass
+class Hog:
+    """Group ``hog``: scikit-image's parameters of the descriptor."""
+
+    orientations: int = 9  # bins of the histograms, from 0 to 180 degrees
+    pixels_per_cell: list[int] = field(default_factory=lambda: [8, 8])  # size of a cell: [rows,cols]
+    cells_per_block: list[int] = field(default_factory=lambda: [3, 3])  # cells of a block: [rows,cols]
+    block_norm: str = "L2-Hys"  # how a block is normalised: L1, L1-sqrt, L2, L2-Hys
+    transform_sqrt: bool = False  # take the square root of each pixel first
+    dtype: FloatType = FloatType.float32  # precision of the features
+
+    def __post_init__(self) -> None:
+        whole("hog.orientations", self.orientations, 1, 3600)
+        check(
+            self.block_norm in BLOCK_NORMS,
+            "hog.block_norm",
+            self.block_norm,
+            "one of " + ", ".join(BLOCK_NORMS),
+        )
+        for key in ("pixels_per_cell", "cells_per_block"):
+            pair = getattr(self, key)
+            check(
+                len(pair) == 2 and min(pair) >= 1 and max(pair) <= 16384,
+                f"hog.{key}",
+                pair,
+                "two numbers of at least 1 and at most 16384: [rows, cols]",
+            )
+
+
+@dataclass
+class Classifier:
+    """Group ``classifier``: the parameters of ``LogitBoostClassifier``."""
+
+    learner: Learner = Learner.subspace  # what is fitted in each round
+    n_rounds: int = 100  # boosting rounds
+    learning_rate: float = 0.3  # share of each fit that is added
+    z_max: float = 3.0  # largest working response
+    clip: Clip = Clip.gradient  # weight where the response is cut: keep the gradient, or as in the paper
+    l2: float = 1.0  # ridge penalty
+    subspace_size: int = 128  # subspace: random features of a round
+    n_components: int = 512  # random_features: cosines of a round
+    gamma: list[float] = field(default_factory=lambda: [0.1, 0.1])  # random_features: kernel widths
+    trim: float = 0.0  # share of the total weight whose lightest images a round may skip
+    early_stopping: bool = False  # stop when the loss on watched images (split.validation) no longer falls
+    patience: int = 10  # early_stopping: rounds without improvement
+    class_weight: str | None = None  # balanced: each class counts the same
+    dtype: FloatType = FloatType.float32  # precision of the boosting sums
+    random_state: int = 0  # seed of everything random in boosting
+    gram_precision: str = "full"  # gpu with float32: "tf32" builds the Gram matrices on tensor cores
+
+    def __post_init__(self) -> None:
+        check(
+            self.gram_precision in ("full", "tf32"),
+            "classifier.gram_precision",
+            self.gram_precision,
+            "full or tf32",
+        )
+        whole("classifier.n_rounds", self.n_rounds, 1, 1_000_000)
+        check(
+            0.0 < self.learning_rate <= 1.0,
+            "classifier.learning_rate",
+            self.learning_rate,
+            "above 0 and at most 1",
+        )
+        check(0.0 < self.z_max <= 1e6, "classifier.z_max", self.z_max, "above 0 and at most 1e6")
+        check(0.0 <= self.l2 <= 1e12, "classifier.l2", self.l2, "from 0 to 1e12")
+        whole("classifier.subspace_size", self.subspace_size, 1, 65_536)
+        whole("classifier.n_components", self.n_components, 1, 65_536)
+        ok = len(self.gamma) == 2 and 0.0 < self.gamma[0] <= self.gamma[1] <= 1e6
+        check(
+            ok,
+            "classifier.gamma",
+            self.gamma,
+            "two numbers above 0 and at most 1e6: [smallest, largest] width",
+        )
+        check(0.0 <= self.trim <= 0.999, "classifier.trim", self.trim, "from 0 to 0.999")
+        whole("classifier.patience", self.patience, 1, 1_000_000)
+        check(
+            self.class_weight in (None, "balanced"),
+            "classifier.class_weight",
+            self.class_weight,
+            "null or balanced",
+        )
+        check(
+            0 <= self.random_state < 2**32,
+            "classifier.random_state",
+            self.random_state,
+            "from 0 to 4294967295",
+        )

@@ -1,0 +1,53 @@
+"""Mistakes of a user in one line of plain words."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Any
+
+OUT_OF_MEMORY = {
+    "train": "use fewer or smaller images, hog=coarse, or a packed set (data=packed), which is not held in memory",
+    "evaluate": "use fewer or smaller images, or a packed set (data=packed), which is not held in memory",
+    "predict": "use a smaller chunk, as in chunk=128",
+    "pack": "use a smaller image.height and image.width, or fewer data.workers",
+}
+LISTS = {"classifier.gamma": "[0.1,1.0]", "preprocess.percentiles": "[2,98]", "hog.cells_per_block": "[3,3]"}
+KINDS = {"Integer": "a whole number", "Float": "a number"}
+
+
+def one_line(error: BaseException, name: str = "") -> str:
+    """Return an error as the command line tells it; `name` is the command."""
+    if isinstance(error, MemoryError):
+        remedy = OUT_OF_MEMORY.get(name, "close other programs")
+        return f"out of memory ({str(error) or 'no detail'}); {remedy}"
+    for fault in (error.__cause__, error):
+        key, message = getattr(fault, "full_key", None), getattr(fault, "msg", None)
+        if key and message:
+            return f"{key}: {_plain_words(key, message.splitlines()[0])}"
+    return " ".join(str(error).split())
+
+
+def _plain_words(key: str, message: str) -> str:
+    """Say what OmegaConf says of a value, without the names of its classes."""
+    if "ListConfig" in message:
+        return f"expected two numbers in brackets: write {key}={LISTS.get(key, '[8,8]')}"
+    if "not Optional" in message:
+        return "null is not possible; give a value, or leave the setting out"
+    found = re.fullmatch(r"Value '(.*)' of type '.*' could not be converted to (\w+)", message)
+    if found and found[2] in KINDS:
+        return f"Value '{found[1]}' is not {KINDS[found[2]]}"
+    found = re.fullmatch(r"(Value '.*' is not) a valid bool.*", message)
+    if found:
+        return f"{found[1]} true or false"
+    found = re.search(r"'(dict|list|DictConfig|ListConfig)'", message)
+    if found:
+        kind = "in braces" if "ict" in found[1] else "in brackets"
+        return f"expected a single value, not several {kind}"
+    return message
+
+
+def hint(word: str, known: Any) -> str:
+    """Return the question for the nearest known word, or nothing."""
+    near = difflib.get_close_matches(word, list(known), 1)
+    return f" Did you mean '{near[0]}'?" if near else ""

@@ -1,0 +1,117 @@
+"""The words of a command line: which are flags, which are settings, and which do not exist."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline import config
+from pipeline.errors import ConfigError
+from pipeline.messages import hint, one_line
+
+HERE = Path(__file__).resolve().parent
+CONF = next((folder for folder in (HERE / "conf", HERE.parent / "conf") if folder.is_dir()), HERE / "conf")
+
+FLAGS = {"-m", "--multirun", "-r", "--run", "--resolve", "--hydra-help", "--version", "-h", "--help"}
+FLAGS_WITH_VALUE = {"-c", "--cfg", "-p", "--package", "-i", "--info", "-cd", "--config-dir"}
+# Paths and regular expressions are free text: they may hold the characters of Hydra's override grammar.
+FREE_TEXT = {"data.path", "model", "out", "split.group_by"}
+
+
+def groups_of(name: str, extra: Path | None = None) -> dict[str, list[str]]:
+    """Return the groups of a command with their options, from the folders that hold them."""
+    from omegaconf import OmegaConf
+
+    content: Any = OmegaConf.to_container(OmegaConf.load(CONF / f"{name}.yaml"))
+    defaults = content["defaults"]
+    names = [key for entry in defaults if isinstance(entry, dict) for key in entry if " " not in key]
+    roots = [CONF, *([extra] if extra else [])]
+    return {g: sorted(p.stem for root in roots for p in (root / g).glob("*.yaml")) for g in names}
+
+
+def quoted(argument: str, sweep: bool) -> str:
+    """Quote a free-text value that Hydra's grammar would misread, as in data.path=photos(1)."""
+    key, equals, value = argument.partition("=")
+    if not equals or key.lstrip("+") not in FREE_TEXT or value[:1] in ("'", '"') or value in ("", "null"):
+        return argument
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        parsed = OverridesParser.create().parse_override(argument)
+        if (parsed.is_sweep_override() and sweep) or parsed.value() == value:
+            return argument
+    except HydraException:
+        pass  # the quoted form below says the same in Hydra's grammar
+    # Hydra's grammar: within quotes a backslash counts only before a quote, and is doubled there.
+    inner = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), value)
+    return f"{key}='{inner}'"
+
+
+def sorted_out(name: str, arguments: Sequence[str]) -> tuple[list[str], list[str], Path | None]:
+    """Return the flags (each with its value), the overrides, and the folder of --config-dir."""
+    flags: list[str] = []
+    overrides: list[str] = []
+    extra = None
+    known = set(config.keys(config.SCHEMAS[name]))
+    rest = iter(arguments)
+    for argument in rest:
+        flag, _, value = argument.partition("=")
+        if flag in FLAGS_WITH_VALUE:
+            value = value or next(rest, "")
+            if not value:
+                raise ConfigError(f"{flag} needs a value, as in --cfg job")
+            flags += [flag, value]
+            extra = Path(value) if flag in ("-cd", "--config-dir") else extra
+        elif argument in FLAGS:
+            flags.append(argument)
+        elif argument.startswith("-"):
+            key = flag.lstrip("-")
+            advice = f" Settings are key=value without dashes: {key}=..." if key in known else ""
+            raise ConfigError(
+                f"no flag '{flag}'.{advice or hint(flag, FLAGS | FLAGS_WITH_VALUE)}{_see(name)}"
+            )
+        else:
+            overrides.append(argument)
+    return flags, overrides, extra
+
+
+def check(name: str, overrides: Sequence[str], sweep: bool, extra: Path | None) -> None:
+    """Refuse a setting or option that does not exist, before Hydra advises to add it with a +."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    parser, groups = OverridesParser.create(), groups_of(name, extra)
+    known = set(config.keys(config.SCHEMAS[name])) - {"run_dir"}  # Hydra's run folder: hydra.run.dir
+    for text in overrides:
+        if "=" not in text and not text.startswith("~"):
+            raise ConfigError(f"'{text}' is not of the form key=value.{_see(name)}")
+        try:
+            override = parser.parse_override(text)
+        except HydraException as error:
+            key, _, value = text.partition("=")
+            advice = f"put such a value in two pairs of quotes: \"{key}='{value}'\""
+            raise ConfigError(f"cannot read '{text}' ({one_line(error)}); {advice}") from error
+        _check_override(override, known, groups, _see(name))
+        if override.is_sweep_override() and not sweep and not override.key_or_group.startswith("hydra"):
+            raise ConfigError(f"several values in '{text}' need --multirun; for a list, write key=[1,2]")
+
+
+def _see(name: str) -> str:
+    return f" See: python -m pipeline {name} --help"
+
+
+def _check_override(override: Any, known: set[str], groups: dict[str, list[str]], more: str) -> None:
+    key = override.key_or_group
+    if key == "hydra" or key.startswith(("hydra.", "hydra/")):
+        return
+    if key in groups:
+        values = override.sweep_iterator() if override.is_sweep_override() else [override.value()]
+        for value in values:
+            if str(value) not in groups[key]:
+                choices, near = ", ".join(groups[key]), hint(str(value), groups[key])
+                raise ConfigError(f"no option '{value}' for {key}; choose one of: {choices}.{near}")
+    elif key not in known:
+        raise ConfigError(f"no setting '{key}'.{hint(key, known | set(groups))}{more}")
