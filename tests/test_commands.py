@@ -210,11 +210,11 @@ def test_predict_labels_one_file(trained, folder, tmp_path, capsys):
 def test_predict_writes_all_or_nothing(trained, folder, tmp_path):
     cfg = settings(config.Predict, tmp_path, folder, model=str(trained[0] / "model.npz"), chunk=10)
     cfg.out = str(tmp_path / "labels.csv")
-    (tmp_path / "labels.csv").write_text("old")
+    (tmp_path / "labels.csv").write_text("path,label of old")
     cfg.data.max_rejected = 0.0
     with pytest.raises(DataError, match="rejected"):
         predict.run(cfg)
-    assert (tmp_path / "labels.csv").read_text() == "old"
+    assert (tmp_path / "labels.csv").read_text() == "path,label of old"
     assert len(rows(tmp_path / "rejected.csv")) >= 1
     assert {path.name for path in tmp_path.iterdir()} == {"labels.csv", "rejected.csv"}
 

@@ -96,9 +96,9 @@ def test_labels_as_text_or_without_names(tmp_path):
     np.savez(tmp_path / "t.npz", images=PIXELS, labels=np.array(list("bcabca")))
     images = load(packed(tmp_path / "t.npz"), SIZE).images
     assert (images.class_names, images.labels.tolist()) == (("a", "b", "c"), [1, 2, 0, 1, 2, 0])
-    np.savez(tmp_path / "n.npz", images=PIXELS, labels=np.array([3, 5, 3, 5, 5, -1]))
+    np.savez(tmp_path / "n.npz", images=PIXELS, labels=np.array([3, 5, 3, 5, 5, 0]))
     images = load(packed(tmp_path / "n.npz"), SIZE).images
-    assert (images.class_names, images.labels.tolist()) == (("-1", "3", "5"), [1, 2, 1, 2, 2, 0])
+    assert (images.class_names, images.labels.tolist()) == (("0", "3", "5"), [1, 2, 1, 2, 2, 0])
 
 
 @pytest.mark.parametrize(

@@ -64,8 +64,11 @@ def call(here, monkeypatch, capsys):
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 
+    handlers, level = logging.root.handlers[:], logging.root.level
     yield run
     logging.captureWarnings(False)
+    logging.root.handlers[:] = handlers  # Hydra's write to a stream that ends with the test
+    logging.root.setLevel(level)
 
 
 # ---- files that are written ----

@@ -17,12 +17,13 @@ from pipeline.reporting.tables import shown
 LONGEST_NAME = 18  # characters of a class name that a plot shows
 
 
-def _save(figure: Figure, path: str | Path) -> None:
+def _save(figure: Figure, path: str | Path, grow: bool = False) -> None:
+    """Write the figure; `grow` lets it grow where long names would be cut."""
     FigureCanvasAgg(figure)
     with atomic(path, "wb") as stream, warnings.catch_warnings():
         # A class name in a script that the font lacks is drawn as boxes; the tables name it.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from")
-        figure.savefig(stream, format="png", dpi=130, bbox_inches="tight")
+        figure.savefig(stream, format="png", dpi=130, bbox_inches="tight" if grow else None)
 
 
 def _short(name: str) -> str:
@@ -60,7 +61,7 @@ def confusion_matrix(confusion: np.ndarray, class_names: Sequence[str], path: st
     right = int(confusion.trace())
     axes.set_title(f"{right} of {int(confusion.sum())} right", fontsize=11)
     figure.colorbar(picture, ax=axes, shrink=0.8, label="share of the true class")
-    _save(figure, path)
+    _save(figure, path, grow=True)
 
 
 def learning_curve(train: Sequence[float], validation: Sequence[float], kept: int, path: str | Path) -> None:
