@@ -26,7 +26,7 @@ from tests.cuda_on_host.host import Host, poisoned
 RUNTIMES = {"address": ("libasan.so", "libubsan.so"), "thread": ("libtsan.so",)}
 REPORTS = r"(?:ERROR: AddressSanitizer|WARNING: ThreadSanitizer|runtime error): [^\n]*"
 GRAY = HogLayout((50, 100), 12)  # edges at 45 and 90 degrees: exact ties
-COLOUR = HogLayout((30, 42), 18, (5, 7), (2, 3), 3)  # cells reach every border
+COLOUR = HogLayout((30, 42), 20, (5, 7), (2, 3), 3)  # cells reach every border; edges at 45 and 90 degrees
 COMMON = {"wls.cu": {"CLASSES": 7, "LANES": 16}}  # so that two specialisations serve all its kernels
 # Sizes: several blocks a launch, yet few threads: ThreadSanitizer takes milliseconds for each.
 ROWS, NORMALS = 21, 1501
@@ -46,9 +46,14 @@ def inputs() -> dict[str, np.ndarray]:
     gray = rng.integers(0, 256, (4, 50, 100)).astype(np.uint8)
     gray[1] = rng.random((50, 100)) > 0.98  # faint: epsilon shows
     gray[2] = gray[2] // 64 * 64  # many equal differences: ties
+    colour = rng.normal(100.0, 30.0, (3, 30, 42, 3))
+    # a gradient one rounding from 45 degrees in every 4 x 4 pixels: scikit-image's own steps decide the bin
+    corner = rng.uniform(1.0, 2.0, (7, 10, 3))
+    colour[2] = 0.0
+    colour[2, 1:28:4, 2:41:4], colour[2, 2:29:4, 1:40:4] = corner, np.nextafter(corner, 0.0)
     return {
         "gray": gray,
-        "colour": rng.normal(100.0, 30.0, (3, 30, 42, 3)).astype(np.float32),
+        "colour": colour,
         "X": rng.normal(1.0, 2.0, (n, p)).astype(np.float32),
         "center": rng.normal(1.0, 0.1, p).astype(np.float32),
         "W": rng.random((n, J)).astype(np.float32),

@@ -107,6 +107,12 @@ MUTANTS = {
     "edges count as below": Mutant(
         "wrong comparison", "hog.cu", "x <= cotangents[k] * y", "x < cotangents[k] * y"
     ),
+    "doubt about an edge is too narrow": Mutant(
+        "wrong constant", "hog.cu", "#define NEAR 4e-15", "#define NEAR 4e-18"
+    ),
+    "only the lower edge of a bin is doubted": Mutant(
+        "missing case", "hog.cu", "(bin < EDGES && near_edge", "(bin > EDGES && near_edge"
+    ),
     "shared memory a float too small": Mutant("shared too small", kernel="hog_fused", shared=-4),
     "one block too few": Mutant("grid too small", kernel="hog_fused", grid=-1),
     "height and width exchanged": Mutant("swapped arguments", kernel="hog_fused", swap=(4, 5)),

@@ -6,7 +6,8 @@
 // A specialisation defines: PIXEL, the type of the pixels; DIFFERENCE, in which they are subtracted (int: they are
 // whole numbers); REAL, of magnitudes, comparisons and norms; OUT, of the features; CHANNELS; ORIENTATIONS;
 // CELL_ROWS, CELL_COLS in pixels; BLOCK_ROWS, BLOCK_COLS in cells; NORM; TAKE_ROOT (of each pixel first); WHOLE
-// (DIFFERENCE is int). Compiled without contraction of a * b + c, so that a GPU rounds as the tests on a CPU do.
+// (DIFFERENCE is int); EXACT (hog_rules.exact: one product per edge decides every bin; else REAL is double). Compiled
+// without contraction of a * b + c, so that a GPU rounds as the tests on a CPU do.
 
 #ifndef CUDA_ON_HOST
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
@@ -20,8 +21,7 @@
 #define EDGES (ORIENTATIONS - 1)
 #define BLOCK_SIZE (BLOCK_ROWS * BLOCK_COLS * ORIENTATIONS)
 #define FEW_EDGES 16  // up to here all edges are compared, which needs no waiting; beyond, bisection
-// Distance to an axis or diagonal, over the magnitude, below which scikit-image's rounding decides the bin.
-#define NEAR 4.5e-16
+#define NEAR 4e-15    // radians from an edge within which scikit-image's rounding may decide: as in the cpu backend
 
 struct Gradient { REAL x, y; };  // along columns, along rows
 
@@ -46,7 +46,8 @@ __device__ __forceinline__ Gradient channel_gradient(Place p, int channel)
     return {(REAL)x, (REAL)y};
 }
 
-// What channels are compared by. Squares of whole numbers are exact; else scikit-image's length, in its type.
+// What channels are compared by. Squares of whole numbers are exact; else scikit-image's length, in its type: lengths
+// within rounding of each other are ordered by hypot's last bit, and the same pair in another order is a tie.
 __device__ __forceinline__ REAL channel_length(Gradient g)
 {
     return WHOLE ? g.x * g.x + g.y * g.y : (REAL)(DIFFERENCE)hypot(g.x, g.y);
@@ -67,7 +68,8 @@ __device__ __forceinline__ Gradient strongest_gradient(Place p)
     return best;
 }
 
-// The bin by scikit-image's formula, step by step; -1 where rounding leaves none (an angle of 180).
+// The bin by scikit-image's formula, step by step; -1 where rounding leaves none (an angle of 180). CUDA's atan2, right
+// to 2 units in the last place, may differ from NumPy's: then so may the side of the edge.
 __device__ __noinline__ int bin_by_angle(REAL x, REAL y)
 {
     REAL angle = fmod(atan2(y, x) * (REAL)57.29577951308232, (REAL)180);
@@ -77,12 +79,6 @@ __device__ __noinline__ int bin_by_angle(REAL x, REAL y)
     for (int bin = guess > 0 ? guess - 1 : 0; bin < ORIENTATIONS && bin <= guess + 1; ++bin)
         if (width * bin <= angle && angle < width * (bin + 1)) return bin;
     return -1;
-}
-
-__device__ __forceinline__ bool near_axis_or_diagonal(REAL x, REAL y)
-{
-    const REAL low = fmin(fabs(x), fabs(y)), high = fmax(fabs(x), fabs(y)), tight = (REAL)NEAR * high;
-    return (low > 0 && low < tight) || (high > low && high - low < tight);
 }
 
 // The number of bin edges that a gradient in the upper half plane (y >= 0) has reached: its bin. One product and a
@@ -104,15 +100,32 @@ __device__ __forceinline__ int edges_reached(REAL x, REAL y, const REAL* __restr
     return reached;
 }
 
+// Whether (x, y) is within rounding of the edge whose cotangent is given. Its distance is the sine of the edge's angle
+// times x - cotangent * y; `tight` is NEAR times the sum of both components, so up to twice NEAR counts, never less.
+__device__ __forceinline__ bool near_edge(REAL x, REAL y, REAL cotangent, REAL tight)
+{
+    return fabs(x - cotangent * y) < tight * (1 + fabs(cotangent));
+}
+
+// Whether rounding may move a gradient in the upper half plane across an edge of its bin. On an axis or a diagonal it
+// may not: scikit-image's angle and the products are exact there.
+__device__ __forceinline__ bool in_doubt(REAL x, REAL y, int bin, const REAL* __restrict__ cotangents)
+{
+    const REAL across = fabs(x), tight = (REAL)NEAR * (across + y);
+    if (across == 0 || y == 0 || across == y) return false;
+    return y < tight  // 0 or 180 degrees
+        || (bin > 0 && near_edge(x, y, cotangents[bin - 1], tight))
+        || (bin < EDGES && near_edge(x, y, cotangents[bin], tight));
+}
+
 __device__ __forceinline__ int bin_of(Gradient g, const REAL* __restrict__ cotangents)
 {
-    if (!WHOLE) {
-        const bool wide = isinf(g.x) || isinf(g.y);
-        if (wide) g = {isinf(g.x) ? copysign((REAL)1, g.x) : 0, isinf(g.y) ? copysign((REAL)1, g.y) : 0};
-        if (!wide && near_axis_or_diagonal(g.x, g.y)) return bin_by_angle(g.x, g.y);
-    }
+    if (!WHOLE && (isinf(g.x) || isinf(g.y)))
+        g = {isinf(g.x) ? copysign((REAL)1, g.x) : 0, isinf(g.y) ? copysign((REAL)1, g.y) : 0};
     const bool below = g.y < 0 || (g.y == 0 && g.x < 0);
-    return edges_reached(below ? -g.x : g.x, below ? -g.y : g.y, cotangents);
+    const REAL x = below ? -g.x : g.x, y = below ? -g.y : g.y;
+    const int bin = edges_reached(x, y, cotangents);
+    return !EXACT && in_doubt(x, y, bin, cotangents) ? bin_by_angle(g.x, g.y) : bin;
 }
 
 // Add one pixel's magnitude to its bin; a gradient that is not a number spoils every bin of its cell.

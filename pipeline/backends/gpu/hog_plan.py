@@ -57,6 +57,7 @@ def specialise(
         NORM=BLOCK_NORMS.index(block_norm),
         TAKE_ROOT=int(transform_sqrt),
         WHOLE=int(whole),
+        EXACT=int(hog_rules.exact(np.dtype(source), transform_sqrt)),
     )
 
 
