@@ -15,6 +15,7 @@ from pipeline import backends
 from pipeline.boosting import LogitBoostClassifier
 from pipeline.boosting.loss import log_loss_sum, softmax, trim, working_response
 from pipeline.config import Preprocess, PreprocessName
+from pipeline.errors import ConfigError
 from pipeline.features import HogExtractor
 from tests.test_preprocess import STEPS, name, pictures
 from tests.test_wls import random_problem
@@ -236,6 +237,14 @@ def test_preprocessing_equals_the_cpu_backend(gpu, step, dtype):
 def test_bad_pixels_are_named(gpu, pixels, words):
     with pytest.raises(ValueError, match=words):
         gpu.preprocess.apply(gpu.put(pixels), Preprocess(PreprocessName.clahe))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_a_kernel_larger_than_the_image_is_refused(gpu, dtype):
+    pixels = gpu.put(pictures(dtype))
+    with pytest.raises(ConfigError, match="kernel_size is 45 pixels, but images of 30 rows and 44 cols"):
+        gpu.preprocess.apply(pixels, Preprocess(PreprocessName.clahe, kernel_size=45))
+    gpu.preprocess.apply(pixels, Preprocess(PreprocessName.clahe, kernel_size=44))
 
 
 @pytest.mark.parametrize(

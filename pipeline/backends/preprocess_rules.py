@@ -18,27 +18,46 @@ def check(pixels: np.ndarray, step: Preprocess) -> None:
     ConfigError
         If clahe's kernel is larger than the images: scikit-image would pad them to it, at any cost.
     """
+    if check_kind(pixels.shape, pixels.dtype, step):
+        # NaN and infinities show in one of the two, without a mask of the batch
+        check_range(pixels.min(), pixels.max(), step)
+
+
+def check_kind(shape: tuple[int, ...], dtype: np.dtype, step: Preprocess) -> bool:
+    """Apply the rules of ``check`` that need no pixel; return whether ``check_range`` is to follow.
+
+    Raises
+    ------
+    ValueError
+        If the shape is not (n, h, w), or the numbers are not whole or real.
+    ConfigError
+        If clahe's kernel is larger than the images.
+    """
     if step.name is PreprocessName.none:
-        return
+        return False
     name = f"preprocess={step.name.value}"
-    if pixels.ndim != 3:
-        raise ValueError(f"{name} works on grayscale batches (n, h, w), not on shape {pixels.shape}")
-    largest = max(pixels.shape[1:])
+    if len(shape) != 3:
+        raise ValueError(f"{name} works on grayscale batches (n, h, w), not on shape {shape}")
+    largest = max(shape[1:])
     if step.name is PreprocessName.clahe and step.kernel_size is not None and step.kernel_size > largest:
         raise ConfigError(
-            f"preprocess.kernel_size is {step.kernel_size} pixels, but images of {pixels.shape[1]} rows and "
-            f"{pixels.shape[2]} cols allow 1 to {largest}; use a smaller kernel, or null for 1/8 of the image"
+            f"preprocess.kernel_size is {step.kernel_size} pixels, but images of {shape[1]} rows and "
+            f"{shape[2]} cols allow 1 to {largest}; use a smaller kernel, or null for 1/8 of the image"
         )
-    if pixels.dtype.kind not in "iuf":
-        raise ValueError(
-            f"{name} needs integer or real pixels, not {pixels.dtype}; convert them, e.g. to uint8"
-        )
-    if pixels.dtype.kind != "f" or not pixels.size:
-        return
-    low, high = (
-        pixels.min(),
-        pixels.max(),
-    )  # NaN and infinities show in one of the two, without a mask of the batch
+    if dtype.kind not in "iuf":
+        raise ValueError(f"{name} needs integer or real pixels, not {dtype}; convert them, e.g. to uint8")
+    return dtype.kind == "f" and 0 not in shape
+
+
+def check_range(low: np.floating, high: np.floating, step: Preprocess) -> None:
+    """Apply the rules of ``check`` to the smallest and the largest of float pixels.
+
+    Raises
+    ------
+    ValueError
+        If one is not finite, or (clahe) outside -1 to 1.
+    """
+    name = f"preprocess={step.name.value}"
     if not (np.isfinite(low) and np.isfinite(high)):
         raise ValueError(
             f"{name} needs finite pixels, but the batch holds NaN or infinity; remove those images"

@@ -57,6 +57,8 @@ def apply(pixels: Any, step: Preprocess) -> Any:
     ------
     ValueError
         If the batch is not (n, h, w), not real, not finite, or (clahe) holds floats outside -1 to 1.
+    ConfigError
+        If clahe's kernel is larger than the images.
     BackendError
         If cuCIM is needed and missing.
     """
@@ -80,11 +82,9 @@ def apply(pixels: Any, step: Preprocess) -> Any:
 
 def _check(pixels: Any, step: Preprocess) -> None:
     """Apply the rules of every backend. Of the pixels they need only the range: two numbers come home."""
-    if pixels.dtype.kind != "f" or pixels.ndim != 3 or not pixels.size or step.name is PreprocessName.none:
-        preprocess_rules.check(pixels, step)
-        return
-    ends = cp.asnumpy(cp.stack([pixels.min(), pixels.max()]))
-    preprocess_rules.check(ends.reshape(2, 1, 1), step)
+    if preprocess_rules.check_kind(pixels.shape, pixels.dtype, step):
+        low, high = cp.asnumpy(cp.stack([pixels.min(), pixels.max()]))
+        preprocess_rules.check_range(low, high, step)
 
 
 # ---- tables for 8-bit images ----
