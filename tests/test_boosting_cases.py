@@ -226,8 +226,10 @@ def test_loss_never_becomes_nan(rate):
 def test_features_that_would_overflow_are_refused():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40_000, 4)).astype(np.float32) * np.float32(1e18)
-    with pytest.raises(ValueError, match="too large for dtype='float32'"):
+    with pytest.raises(ValueError, match="too large for dtype='float32'.* or use dtype='float64'"):
         small().fit(X, np.arange(40_000) % 2)
+    with pytest.raises(ValueError, match="too large for dtype='float64'.*scale the features$"):
+        small(dtype="float64").fit(X.astype(float) * 1e200, np.arange(40_000) % 2)
 
 
 # ---- labels and columns ----
@@ -470,6 +472,7 @@ def test_works_in_cross_validation_and_clone(digits):
         ({"subspace_size": 0}, "subspace_size"),
         ({"gamma": (1.0, 0.5)}, "gamma"),
         ({"gamma": 0.0}, "gamma"),
+        ({"gamma": (1e308, 1e308)}, "gamma"),
         ({"trim": 1.0}, "trim"),
         ({"validation_fraction": 1.0}, "validation_fraction"),
         ({"patience": 0}, "patience"),

@@ -59,8 +59,10 @@ def parameters(model: LogitBoostClassifier) -> None:
 def width_range(gamma: Any) -> tuple[float, float]:
     """Return `gamma` as (smallest, largest) width."""
     pair = (gamma, gamma) if isinstance(gamma, numbers.Real) else tuple(gamma)
-    if len(pair) != 2 or not all(_above(g, 0, inclusive=False) for g in pair) or pair[0] > pair[1]:
-        raise ValueError(f"gamma must be a number above 0 or a rising pair of them, not {gamma!r}")
+    if len(pair) != 2 or not all(_above(g, 0, 1e6, inclusive=False) for g in pair) or pair[0] > pair[1]:
+        raise ValueError(
+            f"gamma must be a number above 0 and at most 1e6, or a rising pair of them, not {gamma!r}"
+        )
     return float(pair[0]), float(pair[1])
 
 
@@ -125,10 +127,11 @@ def continuation(model: LogitBoostClassifier) -> None:
 def magnitude(mean: np.ndarray, variance: np.ndarray, n: int, dtype: str) -> None:
     """Raise ValueError if sums of squares of the features would overflow `dtype`."""
     limit = float(np.finfo(dtype).max) / 16.0
+    remedy = "scale the features" + ("" if dtype == "float64" else " or use dtype='float64'")
     worst = int(np.argmax(variance))
     if not np.isfinite(variance).all() or variance[worst] * n > limit or np.abs(mean).max() > np.sqrt(limit):
         raise ValueError(f"X is too large for dtype={dtype!r}: sums of squares would overflow (feature {worst} has "
-                         f"variance {variance[worst]:.3g}); scale the features or use dtype='float64'")  # fmt: skip
+                         f"variance {variance[worst]:.3g}); {remedy}")  # fmt: skip
 
 
 def features(model: LogitBoostClassifier, backend: Backend, X: Any, dtype: Any, *, reset: bool) -> Any:
