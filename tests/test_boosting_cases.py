@@ -226,9 +226,9 @@ def test_loss_never_becomes_nan(rate):
 def test_features_that_would_overflow_are_refused():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40_000, 4)).astype(np.float32) * np.float32(1e18)
-    with pytest.raises(ValueError, match="too large for dtype='float32'.* or use dtype='float64'"):
+    with pytest.raises(ValueError, match=r"too large for dtype='float32'.* or use dtype='float64'"):
         small().fit(X, np.arange(40_000) % 2)
-    with pytest.raises(ValueError, match="too large for dtype='float64'.*scale the features$"):
+    with pytest.raises(ValueError, match=r"too large for dtype='float64'.*scale the features$"):
         small(dtype="float64").fit(X.astype(float) * 1e200, np.arange(40_000) % 2)
 
 
