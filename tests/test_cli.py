@@ -216,7 +216,7 @@ MISTAKES = {
     "train classifier.n_rounds=abc": "classifier.n_rounds: Value 'abc'",
     "train classifier.n_rounds=0": "classifier.n_rounds must be at least 1, not 0",
     "train hog.block_norm=L3": "hog.block_norm must be one of L1, L1-sqrt, L2, L2-Hys, not 'L3'",
-    "train hog.pixels_per_cell=8": "hog.pixels_per_cell: expected two numbers in brackets: write hog.pixels_per_cell=[8,8]",
+    "train hog.pixels_per_cell=8": "expected two numbers in brackets: write hog.pixels_per_cell=[8,8]",
     "train classifier.gamma=1": "write classifier.gamma=[0.1,1.0]",
     "train classifier.n_rounds=null": "classifier.n_rounds: null is not possible",
     "train classifier.n_rounds=1.5": "classifier.n_rounds: Value '1.5' is not a whole number",

@@ -129,3 +129,15 @@ def test_the_device_gives_what_the_cpu_gives(device_checks, section):
 def test_the_device_repeats_and_keeps_to_its_memory(device_checks, section):
     _, care, sizes, random = device_checks
     assert getattr(care, section)(sizes, random)["failed"] == []
+
+
+def test_only_images_in_which_rounding_decides_are_excused(checks):
+    common = checks[1]
+    random = np.random.default_rng(0)
+    pixels = random.integers(0, 256, (6, 60, 60), dtype=np.uint8)
+    assert not common.rounding_decides(pixels, 9, False).any()  # integers are exact
+    assert not common.rounding_decides(random.random((6, 60, 60)), 9, False).any()  # no edge is met by chance
+    planted = np.zeros((2, 5, 5))
+    planted[1, 2, 3], planted[1, 3, 2] = 1.0, np.sqrt(3.0)  # 60 degrees, an edge of 9 bins
+    assert common.rounding_decides(planted, 9, False).tolist() == [False, True]
+    assert common.rounding_decides(planted, 7, False).tolist() == [False, False]

@@ -110,3 +110,22 @@ def median_ms(work: Callable[[], Any], repeats: int) -> float:
         end.synchronize()
         times.append(float(cp.cuda.get_elapsed_time(begin, end)))
     return statistics.median(times)
+
+
+def rounding_decides(pixels: np.ndarray, orientations: int, transform_sqrt: bool) -> np.ndarray:
+    """Return for each image whether a gradient lies within rounding of an edge between two bins, bool (n,).
+
+    There the last bit of ``atan2`` decides, and CUDA's need not be NumPy's. Integers of up to 16 bits without square
+    root are exact, and so are gradients on the axes and diagonals: those are never excused.
+    """
+    if not transform_sqrt and pixels.dtype.kind in "bui" and pixels.dtype.itemsize <= 2:
+        return np.zeros(len(pixels), dtype=bool)
+    x = pixels.astype(np.float32 if pixels.dtype in (np.float16, np.float32) else np.float64)
+    x = np.sqrt(x) if transform_sqrt else x
+    row, col = np.zeros(x.shape), np.zeros(x.shape)
+    row[:, 1:-1] = x[:, 2:] - x[:, :-2]
+    col[:, :, 1:-1] = x[:, :, 2:] - x[:, :, :-2]
+    bins = np.degrees(np.arctan2(row, col)) % 180.0 * (orientations / 180.0)
+    near = np.abs(bins - np.rint(bins)) < 1e-12 * orientations
+    near &= (row != 0.0) & (col != 0.0) & (np.abs(row) != np.abs(col))
+    return near.reshape(len(pixels), -1).any(axis=1)

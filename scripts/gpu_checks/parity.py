@@ -68,7 +68,7 @@ def hog_parity(sizes: common.Sizes, random: np.random.Generator) -> dict[str, An
         HogLayout((400, 400), 9, (8, 8), (3, 3)),
     ):
         cases += [(layout, "L2-Hys", root, "uint8", "float64") for root in (False, True)]
-    worst, wrong = 0.0, []
+    worst, rounded, wrong = 0.0, 0, []
     for layout, norm, root, dtype, out in cases:
         count = max(1, min(n, 10_000_000 // (layout.image_shape[0] * layout.image_shape[1])))
         shape = (count, *layout.image_shape, *(() if layout.channels is None else (layout.channels,)))
@@ -77,11 +77,17 @@ def hog_parity(sizes: common.Sizes, random: np.random.Generator) -> dict[str, An
         common.poison(wanted.nbytes)
         got = common.gpu().get(common.gpu().hog.hog(common.gpu().put(pixels), layout, norm, root, out))
         name = f"{layout.image_shape} {layout.pixels_per_cell} {norm} sqrt={root} {dtype} -> {out}"
-        off = float(np.abs(got - wanted).max()) if np.isfinite(got).all() else float("inf")
+        if not np.isfinite(got).all():
+            wrong.append(f"{name}: features that are not finite")
+            continue
+        distance = np.abs(got - wanted).max(axis=1)
+        excused = (distance > 1e-6) & common.rounding_decides(pixels, layout.orientations, root)
+        rounded += int(excused.sum())
+        off = float(distance[~excused].max(initial=0.0))
         worst = max(worst, off)
         if off > 1e-6:
             wrong.append(f"{name}: off by {off:.2g}, allowed 1e-6")
-    return {"cases": len(cases), "largest difference": worst, "failed": wrong}
+    return {"cases": len(cases), "largest difference": worst, "images excused": rounded, "failed": wrong}
 
 
 def sums_parity(sizes: common.Sizes, random: np.random.Generator) -> dict[str, Any]:
