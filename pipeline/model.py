@@ -226,7 +226,7 @@ def save_model(path: str | Path, model: Model) -> None:
     members: dict[str, Any] = {f"classifier.{name}": array for name, array in arrays.items()}
     np.savez(buffer, header=text, **members)
     with atomic(path, "wb") as stream:
-        stream.write(buffer.getbuffer())
+        stream.write(buffer.getvalue())
 
 
 def load_model(path: str | Path, backend: str = "cpu") -> Model:
