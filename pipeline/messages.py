@@ -12,12 +12,18 @@ OUT_OF_MEMORY = {
     "predict": "use a smaller chunk, as in chunk=128",
     "pack": "use a smaller image.height and image.width, or fewer data.workers",
 }
+OUT_OF_GPU_MEMORY = (
+    "end other programs on this GPU (nvidia-smi), use fewer images or hog=coarse, or backend=cpu"
+)
 LISTS = {"classifier.gamma": "[0.1,1.0]", "preprocess.percentiles": "[2,98]", "hog.cells_per_block": "[3,3]"}
 KINDS = {"Integer": "a whole number", "Float": "a number"}
 
 
 def one_line(error: BaseException, name: str = "") -> str:
     """Return an error as the command line tells it; `name` is the command."""
+    # CuPy's class, by its name: CuPy is not imported here.
+    if isinstance(error, MemoryError) and type(error).__name__ == "OutOfMemoryError":
+        return f"out of GPU memory ({' '.join(str(error).split()) or 'no detail'}); {OUT_OF_GPU_MEMORY}"
     if isinstance(error, MemoryError):
         remedy = OUT_OF_MEMORY.get(name, "close other programs")
         return f"out of memory ({str(error) or 'no detail'}); {remedy}"

@@ -22,6 +22,7 @@ from sklearn.svm import LinearSVC
 from pipeline import HogExtractor, LogitBoostClassifier, backends
 
 CONF = Path(__file__).resolve().parent.parent / "conf" / "classifier"
+PEERS = {"LogisticRegression": lambda: LogisticRegression(max_iter=1000), "LinearSVC": LinearSVC}
 LEARNERS = ("subspace", "ridge", "componentwise", "random_features", "full")
 
 
@@ -37,8 +38,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("sets", nargs="+", type=Path)
-    parser.add_argument("--learners", nargs="+", default=LEARNERS, choices=LEARNERS)
-    parser.add_argument("--skip-peers", action="store_true", help="leave scikit-learn's models out")
+    parser.add_argument("--models", nargs="+", default=(*PEERS, *LEARNERS), choices=(*PEERS, *LEARNERS))
     parser.add_argument("--seeds", type=int, default=1, help="random states of the learner to average over")
     parser.add_argument("--threads", type=int, default=0)
     options = parser.parse_args()
@@ -52,19 +52,20 @@ def one_set(path: Path, options: argparse.Namespace) -> None:
     with np.load(path, allow_pickle=False) as arrays:
         X, y = HogExtractor().fit_transform(arrays["images"]), arrays["labels"]
     train, test = train_test_split(np.arange(len(y)), test_size=0.2, stratify=y, random_state=0)
-    models = {"LogisticRegression": [LogisticRegression(max_iter=1000)], "LinearSVC": [LinearSVC()]}
-    if options.skip_peers:
-        models = {}
-    for learner in options.learners:
-        seeds = range(options.seeds)
-        models[learner] = [LogitBoostClassifier(**settings(learner), random_state=s) for s in seeds]
-    for name, repeats in models.items():
-        rows = [measure(model, X, y, train, test) for model in repeats]
+    for name in options.models:
+        rows = [measure(model, X, y, train, test) for model in repeats(name, options.seeds)]
         accuracy, balanced, loss, seconds = np.mean(rows, axis=0)
         shown = "" if np.isnan(loss) else f"{loss:.4f}"
         print(
             f"{path.stem:24} {name:20} {accuracy:9.4f} {balanced:9.4f} {shown:>9} {seconds:8.2f}", flush=True
         )
+
+
+def repeats(name: str, seeds: int) -> list:
+    """Return untrained models whose figures are averaged: one of a peer, one per random state of a learner."""
+    if name in PEERS:
+        return [PEERS[name]()]
+    return [LogitBoostClassifier(**settings(name), random_state=seed) for seed in range(seeds)]
 
 
 def measure(model, X, y, train, test) -> tuple[float, float, float, float]:

@@ -168,6 +168,48 @@ def test_a_failed_allocation_leaves_sums_as_they_were(machine, gpu, monkeypatch)
     np.testing.assert_allclose(gpu.get(got.coef), wanted.coef, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("function", ["gather", "random_features"])
+def test_the_columns_of_a_round_stream_when_no_room_is_left(machine, gpu, function):
+    """X itself is on the device; what a round takes from it comes home in pieces, and the fit is the same."""
+    from pipeline.backends.gpu.matrix import HostMatrix
+
+    X, W, R = random_problem(4000, 40, 5, 3)
+    center = X.mean(axis=0)
+    arguments = {"gather": (np.arange(0, 40, 2), center), "random_features": (center, 0.01, 24, 7, 3)}[
+        function
+    ]
+    cpu = backends.get("cpu").wls
+    columns = getattr(cpu, function)(X, *arguments)
+    wanted = cpu.fit(columns, np.zeros(columns.shape[1]), W, R, 0.1)
+    device = [gpu.put(a) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in (X, *arguments)]
+    WR = [gpu.put(W), gpu.put(R)]
+    machine.limit = machine.used + columns.nbytes
+    found = getattr(gpu.wls, function)(*device)
+    assert isinstance(found, HostMatrix)
+    np.testing.assert_allclose(gpu.get(found), columns, atol=1e-12)
+    got = gpu.wls.fit(found, gpu.put(np.zeros(columns.shape[1])), *WR, 0.1)
+    np.testing.assert_allclose(gpu.get(got.coef), wanted.coef, rtol=1e-9, atol=1e-9)
+    values = gpu.wls.apply(found, gpu.put(np.zeros(columns.shape[1])), got.coef, got.intercept)
+    np.testing.assert_allclose(
+        gpu.get(values),
+        cpu.apply(columns, np.zeros(columns.shape[1]), wanted.coef, wanted.intercept),
+        atol=1e-9,
+    )
+
+
+def test_running_out_where_nothing_can_be_halved_is_told_in_one_line(machine, gpu, digits):
+    """The scores of the rows must be on the device as a whole."""
+    from pipeline.messages import one_line
+
+    machine.limit = machine.used + 300_000
+    with pytest.raises(MemoryError) as raised:
+        gpu.scores.advance(*(gpu.put(np.zeros((10_000, 3))) for _ in range(2)), 1.0, None, None)
+    line = one_line(raised.value, "train")
+    assert line.startswith("out of GPU memory (")
+    assert "backend=cpu" in line
+    assert "\n" not in line
+
+
 def test_nothing_is_left_on_the_device(machine, gpu, digits):
     LogitBoostClassifier(backend="gpu", n_rounds=3).fit(*digits)
     before = machine.used

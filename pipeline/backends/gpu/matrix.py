@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,8 @@ import cupy as cp
 import numpy as np
 
 from pipeline.backends.gpu import memory
+
+log = logging.getLogger(__name__)
 
 
 class HostMatrix:
@@ -63,6 +66,41 @@ class HostMatrix:
     def astype(self, dtype: Any, copy: bool = True) -> HostMatrix:
         """Return the matrix in another type."""
         return HostMatrix(self.host.astype(dtype, copy=copy))
+
+
+def empty_matrix(n: int, p: int, dtype: Any, level: int = logging.WARNING) -> Any:
+    """Return an uninitialised matrix on the device, or in host memory if the device is too small for it.
+
+    The second is told in a log line of that level.
+    """
+    dtype = np.dtype(dtype)
+    made: list[Any] = []
+    if memory.fits(n * p * dtype.itemsize) and memory.attempt(lambda: made.append(cp.empty((n, p), dtype))):
+        return made[0]
+    return streamed(np.empty((n, p), dtype=dtype), level)
+
+
+def streamed(array: np.ndarray, level: int = logging.WARNING) -> HostMatrix:
+    """Return a host matrix that streams through the device, with a line in the log."""
+    log.log(
+        level,
+        "a matrix of %s (%.1f GB) leaves no room on the GPU (%.1f GB free): it stays in host memory and "
+        "streams through the GPU in every round",
+        array.shape,
+        array.nbytes / 1e9,
+        memory.free_bytes() / 1e9,
+    )
+    return HostMatrix(array)
+
+
+def fill_rows(out: Any, part: slice, write: Callable[[Any], Any]) -> None:
+    """Let write(rows) fill out[part] in place: those rows themselves, or device rows that are then brought home."""
+    if isinstance(out, HostMatrix):
+        rows = cp.empty((part.stop - part.start, out.shape[1]), dtype=out.dtype)
+        write(rows)
+        out[part] = rows
+    else:
+        write(out[part])
 
 
 def over_rows(X: Any, work_bytes: int, work: Callable[[slice, Any], None]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +10,7 @@ import cupyx
 import numpy as np
 
 from pipeline.backends.gpu import memory
-from pipeline.backends.gpu.matrix import HostMatrix
-
-log = logging.getLogger(__name__)
+from pipeline.backends.gpu.matrix import HostMatrix, empty_matrix, fill_rows, streamed
 
 STAGED = 1 << 22  # bytes from which page-locked buffers pay
 BUFFER = 1 << 25  # bytes of one page-locked buffer
@@ -35,7 +32,7 @@ def put(array: Any) -> Any:
         return array
     array = np.asarray(array)
     if array.ndim == 2 and array.nbytes >= STAGED and not memory.fits(array.nbytes):
-        return _streamed(array)
+        return streamed(array)
     if array.nbytes < STAGED:
         return cp.asarray(np.ascontiguousarray(array))
     out = cp.empty(array.shape, dtype=array.dtype)
@@ -68,26 +65,6 @@ def rows(array: Any, index: np.ndarray) -> Any:
     return cp.take(array, cp.asarray(index), axis=0)
 
 
-def empty_matrix(n: int, p: int, dtype: Any) -> Any:
-    """Return an uninitialised matrix on the device, or in host memory if the device is too small for it."""
-    dtype = np.dtype(dtype)
-    made: list[Any] = []
-    if memory.fits(n * p * dtype.itemsize) and memory.attempt(lambda: made.append(cp.empty((n, p), dtype))):
-        return made[0]
-    return _streamed(np.empty((n, p), dtype=dtype))
-
-
-def _streamed(array: np.ndarray) -> HostMatrix:
-    log.warning(
-        "a matrix of %s (%.1f GB) leaves no room on the GPU (%.1f GB free): it stays in host memory and "
-        "streams through the GPU in every round",
-        array.shape,
-        array.nbytes / 1e9,
-        memory.free_bytes() / 1e9,
-    )
-    return HostMatrix(array)
-
-
 def map_images(
     pixels: np.ndarray,
     index: np.ndarray | None,
@@ -108,12 +85,7 @@ def map_images(
     per_image = one * (2 * pixels.dtype.itemsize + WORKSPACE) + 2 * width * np.dtype(dtype).itemsize
 
     def place(part: slice, batch: Any) -> None:
-        if isinstance(out, HostMatrix):
-            rows = cp.empty((len(batch), width), dtype=dtype)
-            work(batch, rows)
-            out[part] = rows
-        else:
-            work(batch, out[part])
+        fill_rows(out, part, lambda rows: work(batch, rows))
         if advance is not None:
             advance(part.stop, n)
 

@@ -6,6 +6,7 @@ through the device, and works on as many rows at a time as memory allows. Sums o
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import cupy as cp
@@ -14,7 +15,7 @@ import numpy as np
 from pipeline.backends import philox
 from pipeline.backends.gpu import blas, launch, memory, wls_plan
 from pipeline.backends.gpu.cholesky import Systems
-from pipeline.backends.gpu.matrix import over_rows
+from pipeline.backends.gpu.matrix import empty_matrix, fill_rows, over_rows
 from pipeline.backends.protocol import ComponentwiseSums, WlsFit
 
 SYSTEM_BYTES = 48  # per entry of a Gram matrix: itself, its parts, and the copies that a factorisation makes
@@ -72,21 +73,24 @@ def _settle_constants(X: Any, s: Any, mean: Any, variance: Any) -> None:
 
 
 def gather(X: Any, columns: np.ndarray, center: Any) -> Any:
-    """Return X[:, columns] - center[columns] as a contiguous device array (n, q) in the dtype of X."""
+    """Return X[:, columns] - center[columns], contiguous (n, q) in the dtype of X.
+
+    It is on the device, or streams through it if no room is left beside X.
+    """
     n, p = X.shape
     q = columns.size
     if q and not (columns.min() >= 0 and columns.max() < p):
         raise IndexError(f"columns must be from 0 to {p - 1}")
-    out = cp.empty((n, q), dtype=X.dtype)
+    out = empty_matrix(n, q, X.dtype, logging.DEBUG)  # of one round: a line in each would be too many
     on_device = cp.asarray(columns.astype(np.int32))
     center = center.astype(X.dtype, copy=False)
 
     def work(part: slice, block: Any) -> None:
         m = len(block)
         plan = wls_plan.gather(X.dtype, m, q)
-        launch.run(plan, block, on_device, center, out[part], m, p, q)
+        fill_rows(out, part, lambda rows: launch.run(plan, block, on_device, center, rows, m, p, q))
 
-    over_rows(X, 8, work)
+    over_rows(X, q * X.dtype.itemsize, work)
     return out
 
 
@@ -242,12 +246,21 @@ def projection(p: int, n_components: int, gamma: float, seed: int, index: int, d
 
 
 def random_features(X: Any, center: Any, gamma: float, n_components: int, seed: int, index: int) -> Any:
-    """Return cos((X - center) @ R + b), shape (n, n_components), in the dtype of X.
+    """Return cos((X - center) @ R + b), shape (n, n_components), in the dtype of X; where: see :func:`gather`.
 
     R ~ N(0, 2 gamma) and b ~ U(0, 2 pi) are drawn from (seed, index) and forgotten: random Fourier features
     of the Gaussian kernel exp(-gamma |x - y|^2) (Rahimi and Recht, NIPS 2007).
     """
     R, b = projection(X.shape[1], n_components, gamma, seed, index, X.dtype)
-    phi = apply(X, center, R, cp.zeros(n_components, dtype=X.dtype))
-    launch.run(wls_plan.cosine(phi.dtype, phi.size), phi, b, phi.size, n_components)
+    center = center.astype(X.dtype, copy=False)
+    phi = empty_matrix(X.shape[0], n_components, X.dtype, logging.DEBUG)
+
+    def work(part: slice, block: Any) -> None:
+        def write(rows: Any) -> None:
+            cp.matmul(block - center, R, out=rows)
+            launch.run(wls_plan.cosine(rows.dtype, rows.size), rows, b, rows.size, n_components)
+
+        fill_rows(phi, part, write)
+
+    over_rows(X, (X.shape[1] + n_components) * X.dtype.itemsize, work)
     return phi
