@@ -107,11 +107,34 @@ class ScoresModule(Protocol):
         """Return F + factor (values - their row mean), and (2,): its largest absolute score, its log-loss sum."""
 
 
+class ClockModule(Protocol):
+    """``clock.py``: time on a device. A backend that works where the program runs has none."""
+
+    def mark(self) -> Any:
+        """Record an event behind the work queued so far."""
+
+    def seconds(self, begin: Any, end: Any) -> float:
+        """Return the seconds between two events."""
+
+    def finish(self) -> None:
+        """Wait until the device has done everything."""
+
+    def memory(self) -> int:
+        """Return the bytes of device memory taken, at most."""
+
+    def start_profiler(self) -> None:
+        """Tell an attached profiler to begin."""
+
+    def stop_profiler(self) -> None:
+        """Tell an attached profiler to stop."""
+
+
 class Backend(Protocol):
     """A backend package."""
 
     name: str
     xp: Any
+    clock: ClockModule | None
     scores: ScoresModule | None
     preprocess: PreprocessModule
     hog: HogModule

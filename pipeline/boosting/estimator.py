@@ -17,6 +17,7 @@ from pipeline.boosting.learners import Design, evaluate, make_learner
 from pipeline.boosting.linear import LinearModel, importances
 from pipeline.boosting.loop import History, OnRound, Rules, Scores, boost, start_scores
 from pipeline.boosting.loss import softmax
+from pipeline.spans import span
 
 PROMOTED = 1 << 17  # numbers in X up to which float64 is used always: below a millisecond a round
 
@@ -227,6 +228,19 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
         return backend.rows(X, kept), (backend.rows(X, held), y[held], weight[held]), y[kept], weight[kept]
 
     def _boost(self, backend, X, y, weight, held_out, on_round) -> None:
+        with span("set-up"):
+            design, train, watched, variance = self._set_up(backend, X, y, weight, held_out)
+        patience = self.patience if self.early_stopping else None
+        rules = Rules(self.n_rounds, self.learning_rate, self.z_max, self.clip, self.trim, patience)
+        learner = make_learner(self.get_params())
+        history = boost(design, learner, rules, train, watched, self._history, on_round)
+        self.stopped_ = history.stopped
+        history.keep(history.best_round)
+        self.center_ = backend.get(design.center)
+        self._finish(backend, history, variance)
+
+    def _set_up(self, backend, X, y, weight, held_out):
+        """Return what the rounds need: the design, the scores of training and validation rows, the variances."""
         device = backend.put(X)
         mean, variance = backend.wls.column_moments(device, backend.put(weight))
         variance = backend.get(variance)
@@ -239,14 +253,7 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
         watched = None
         if held_out is not None:
             watched = self._scores(design, backend.put(held_out[0]), *held_out[1:])
-        patience = self.patience if self.early_stopping else None
-        rules = Rules(self.n_rounds, self.learning_rate, self.z_max, self.clip, self.trim, patience)
-        learner = make_learner(self.get_params())
-        history = boost(design, learner, rules, train, watched, self._history, on_round)
-        self.stopped_ = history.stopped
-        history.keep(history.best_round)
-        self.center_ = backend.get(center)
-        self._finish(backend, history, variance)
+        return design, train, watched, variance
 
     def _scores(self, design: Design, X, y, weight) -> Scores:
         backend, J = design.backend, self.classes_.size

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from pipeline.boosting.checks import width_range
+from pipeline.spans import part, span
 
 if TYPE_CHECKING:
     from pipeline.backends.protocol import Backend
@@ -111,9 +112,12 @@ class Ridge:
     def fit(self, design: Design, W: Array, R: Array, index: int) -> Fitted:
         """Fit J ridge regressions on all columns."""
         wls = design.backend.wls
-        found = wls.fit(design.X, design.center, W, R, self.l2, self.gram_precision)
+        with span("fit"):
+            found = wls.fit(design.X, design.center, W, R, self.l2, self.gram_precision)
         step = Step(found.coef, found.intercept, index)
-        return Fitted(step, wls.apply(design.X, design.center, *found[:2]), found.rank, found.ladder)
+        with span("update"):
+            values = wls.apply(design.X, design.center, *found[:2])
+        return Fitted(step, values, found.rank, found.ladder)
 
 
 @dataclass(frozen=True)
@@ -129,11 +133,15 @@ class Subspace:
         wls, xp = design.backend.wls, design.backend.xp
         size = min(self.size, design.active.size)
         columns = np.sort(_generator(design, index).choice(design.active, size, replace=False))
-        Xs = wls.gather(design.X, columns, design.center)
+        with span("columns"):
+            Xs = wls.gather(design.X, columns, design.center)
         zero = xp.zeros(size)
-        found = wls.fit(Xs, zero, W, R, self.l2, self.gram_precision)
+        with span("fit"):
+            found = wls.fit(Xs, zero, W, R, self.l2, self.gram_precision)
         step = Step(found.coef, found.intercept, index, columns=columns)
-        return Fitted(step, wls.apply(Xs, zero, *found[:2]), found.rank, found.ladder)
+        with span("update"):
+            values = wls.apply(Xs, zero, *found[:2])
+        return Fitted(step, values, found.rank, found.ladder)
 
 
 @dataclass(frozen=True)
@@ -154,11 +162,15 @@ class RandomFeatures:
         low, high = np.log(self.width)
         width = float(np.exp(low + (high - low) * _generator(design, index).random()))
         gamma = width / design.total_variance if design.total_variance > 0.0 else 0.0
-        phi = wls.random_features(design.X, design.center, gamma, self.n_components, design.seed, index)
+        with span("columns"):
+            phi = wls.random_features(design.X, design.center, gamma, self.n_components, design.seed, index)
         zero = xp.zeros(self.n_components)
-        found = wls.fit(phi, zero, W, R, self.l2, self.gram_precision)
+        with span("fit"):
+            found = wls.fit(phi, zero, W, R, self.l2, self.gram_precision)
         step = Step(found.coef, found.intercept, index, gamma=gamma)
-        return Fitted(step, wls.apply(phi, zero, *found[:2]), found.rank, found.ladder)
+        with span("update"):
+            values = wls.apply(phi, zero, *found[:2])
+        return Fitted(step, values, found.rank, found.ladder)
 
 
 @dataclass(frozen=True)
@@ -172,8 +184,20 @@ class Componentwise:
         num = sum w (x - mean) z and den = sum w (x - mean)^2, both weighted. Features whose den is rounding
         noise are skipped.
         """
-        wls, xp = design.backend.wls, design.backend.xp
-        sums = wls.componentwise_sums(design.X, design.center, W, R)
+        with span("fit"):
+            with part("sums"):
+                sums = design.backend.wls.componentwise_sums(design.X, design.center, W, R)
+            with part("solve"):
+                step = self._chosen(design, sums, W, R, index)
+        with span("update"):
+            values = evaluate(design.backend, step, design.X, design.center, design.seed)
+        flags = np.zeros(W.shape[1], dtype=np.intp)
+        return Fitted(step, values, flags + 1, flags)
+
+    @staticmethod
+    def _chosen(design: Design, sums: Any, W: Array, R: Array, index: int) -> Step:
+        """Return the step of the best feature of each class."""
+        xp = design.backend.xp
         sw = xp.sum(xp.astype(W, xp.float64), axis=0)
         sr = xp.sum(xp.astype(R, xp.float64), axis=0)
         safe = xp.where(sw > 0.0, sw, xp.ones_like(sw))
@@ -196,10 +220,7 @@ class Componentwise:
         classes = np.arange(chosen.size)
         coef = np.zeros((columns.size, chosen.size))
         coef[slot, classes] = home[1]
-        step = Step(design.backend.put(coef), offset, index, columns=columns)
-        values = evaluate(design.backend, step, design.X, design.center, design.seed)
-        flags = np.zeros(chosen.size, dtype=np.intp)
-        return Fitted(step, values, flags + 1, flags)
+        return Step(design.backend.put(coef), offset, index, columns=columns)
 
 
 def make_learner(params: dict[str, Any]) -> Learner:

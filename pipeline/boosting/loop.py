@@ -11,6 +11,7 @@ import numpy as np
 
 from pipeline.boosting.learners import Design, Fitted, Learner, Step, evaluate
 from pipeline.boosting.loss import SCORE_LIMIT, WEIGHT_FLOOR, log_loss_sum, softmax, trim, working_response
+from pipeline.spans import span
 
 if TYPE_CHECKING:
     from pipeline.backends.protocol import Backend
@@ -107,7 +108,8 @@ def boost(
         J = fitted.values.shape[1]
         factor = rules.learning_rate * (J - 1) / J
         step = _symmetrised(xp, fitted.step, factor)
-        moved, largest, loss = train.advance(design.backend, fitted.values, factor)
+        with span("update"):
+            moved, largest, loss = train.advance(design.backend, fitted.values, factor)
         if largest > SCORE_LIMIT[_type_name(xp, train.F)]:
             room = _room(xp, train.F, fitted.values, factor)
             if room <= 0.0:
@@ -121,8 +123,9 @@ def boost(
         history.ladder.append(np.asarray(design.backend.get(fitted.ladder)))
         history.train_loss.append(loss)
         if validation is not None:
-            values = evaluate(design.backend, step, validation.X, design.center, design.seed)
-            validation.F, _, loss = validation.advance(design.backend, values, 1.0)
+            with span("validation"):
+                values = evaluate(design.backend, step, validation.X, design.center, design.seed)
+                validation.F, _, loss = validation.advance(design.backend, values, 1.0)
             history.validation_loss.append(loss)
         if on_round is not None:
             latest = history.validation_loss[-1] if history.validation_loss else None
@@ -141,15 +144,8 @@ def boost(
 
 def _fit_round(design: Design, learner: Learner, rules: Rules, train: Scores, index: int) -> Fitted:
     xp = design.backend.xp
-    floor = WEIGHT_FLOOR[_type_name(xp, train.F)]
-    if design.backend.scores is not None:
-        W, R = design.backend.scores.working_response(
-            train.F, train.labels, train.weight, rules.z_max, rules.clip, floor
-        )
-    else:
-        P = softmax(xp, train.F)
-        W, R = working_response(xp, train.labels, P, train.weight, rules.z_max, rules.clip, floor)
-    W, R = trim(xp, W, R, rules.trim)
+    with span("update"):
+        W, R = _targets(design, rules, train)
     if W.shape[1] > 2:
         return learner.fit(design, W, R, index)
     # Two classes have equal weights and opposite responses: one fit serves both.
@@ -165,6 +161,20 @@ def _fit_round(design: Design, learner: Learner, rules: Rules, train: Scores, in
     values = xp.concat([-half.values, half.values], axis=1)
     rank, ladder = (np.tile(np.asarray(design.backend.get(a)), 2) for a in (half.rank, half.ladder))
     return Fitted(mirrored, values, rank, ladder)
+
+
+def _targets(design: Design, rules: Rules, train: Scores) -> tuple[Array, Array]:
+    """Return the weights and weighted responses (n, J) of the round that comes."""
+    xp = design.backend.xp
+    floor = WEIGHT_FLOOR[_type_name(xp, train.F)]
+    if design.backend.scores is not None:
+        W, R = design.backend.scores.working_response(
+            train.F, train.labels, train.weight, rules.z_max, rules.clip, floor
+        )
+    else:
+        P = softmax(xp, train.F)
+        W, R = working_response(xp, train.labels, P, train.weight, rules.z_max, rules.clip, floor)
+    return trim(xp, W, R, rules.trim)
 
 
 def _symmetrised(xp: Any, step: Step, factor: float) -> Step:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,18 @@ from pipeline.reporting.stages import Stages
 log = logging.getLogger(__name__)
 
 
+class Trained(NamedTuple):
+    """What a training run leaves in memory."""
+
+    model: Model
+    scores: Scores  # of the held-out images
+    content: dict[str, Any]  # of metrics.json
+    images: datasets.Images
+    features: Any  # (n, n_features) where the backend works: first the images fitted to, then watched, then held out
+
+
 def run(cfg: config.Train, stages: Stages | None = None) -> float:
-    """Train, evaluate and save.
+    """Train, evaluate, save, and tell.
 
     Parameters
     ----------
@@ -37,6 +47,13 @@ def run(cfg: config.Train, stages: Stages | None = None) -> float:
         Log-loss on the held-out images, smaller is better: what a sweep compares.
     """
     stages = stages or Stages()
+    trained = train(cfg, stages)
+    _tell(cfg, trained.content, trained.scores, trained.model.class_names, stages)
+    return trained.scores.log_loss
+
+
+def train(cfg: config.Train, stages: Stages) -> Trained:
+    """Train, evaluate and save, without a word; parameters as :func:`run`."""
     if cfg.split.folds:
         raise ConfigError(
             "split.folds is for cross-validation, which train does not do; leave split=folds and split.folds= "
@@ -46,7 +63,7 @@ def run(cfg: config.Train, stages: Stages | None = None) -> float:
         name = steps.choose_backend(cfg.backend, cfg.preprocess)
         backend = backends.get(name)
     folder = Path(cfg.run_dir)
-    layout = steps.check_layout(cfg.hog, cfg.image)
+    steps.check_layout(cfg.hog, cfg.image)
     hog = steps.extractor(cfg.hog, cfg.image, name)
 
     with backend.threads(cfg.backend.threads):
@@ -54,14 +71,14 @@ def run(cfg: config.Train, stages: Stages | None = None) -> float:
         images = loaded.images
         labels = steps.require_labels(images, cfg.data)
         with stages("split"):
-            train, held_out = datasets.split(images, cfg.split)
-            fitted, watched = train, train[:0]
+            fitted, held_out = datasets.split(images, cfg.split)
+            twins = steps.twins(images, [(fitted, held_out)], folder)
+            watched = fitted[:0]
             if cfg.classifier.early_stopping:
-                fitted, watched = datasets.validation_split(images, train, cfg.split)
-            twins = steps.twins(images, [(train, held_out)], folder)
+                fitted, watched = datasets.validation_split(images, fitted, cfg.split)
 
+        order = np.concatenate([fitted, watched, held_out])
         with progress("features") as advance:
-            order = np.concatenate([fitted, watched, held_out])
             X = steps.features(
                 images.pixels, order, cfg.preprocess, hog, stages=stages, advance=advance, paths=images.paths
             )
@@ -85,21 +102,34 @@ def run(cfg: config.Train, stages: Stages | None = None) -> float:
         )
         if cfg.plots:
             _draw(scores, model, folder)
-    content = {
+    counts = {"all": len(images), "fit": len(fitted), "validation": len(watched), "test": len(held_out)}
+    content = _figures(model, scores, counts, len(twins), loaded, stages)
+    steps.write_json(folder / "metrics.json", content)
+    return Trained(model, scores, content, images, X)
+
+
+def _figures(
+    model: Model,
+    scores: Scores,
+    counts: dict[str, int],
+    twins: int,
+    loaded: datasets.Loaded,
+    stages: Stages,
+) -> dict[str, Any]:
+    """Return the content of metrics.json."""
+    classifier = model.classifier
+    return {
         "test": steps.figures(scores),
         "train_loss": classifier.train_loss_[classifier.n_rounds_ - 1],
         "rounds": classifier.n_rounds_,
-        "images": {"all": len(images), "fit": len(fitted), "validation": len(watched), "test": len(held_out)},
+        "images": counts,
         "rejected": len(loaded.rejected),
-        "duplicates": len(twins),
-        "features": layout.n_features,
+        "duplicates": twins,
+        "features": model.extractor.layout_.n_features,
         "read_seconds": loaded.native_seconds,
-        "backend": name,
+        "backend": model.extractor.backend,
         **steps.circumstances(stages),
     }
-    steps.write_json(folder / "metrics.json", content)
-    _tell(cfg, content, scores, images.class_names, stages)
-    return scores.log_loss
 
 
 def _draw(scores: Scores, model: Model, folder: Path) -> None:

@@ -23,6 +23,7 @@ from pipeline import config
 from pipeline.datasets.decode import DecodeError, decode_to, quiet
 from pipeline.datasets.images import Progress, Rejected
 from pipeline.errors import DataError
+from pipeline.spans import part
 
 SYSTEM_NAMES = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
 SIDE_SUFFIXES = frozenset(
@@ -124,11 +125,12 @@ def decode_entries(
 
     def work(start: int) -> int:
         stop = min(start + _BATCH, len(entries))
-        for i in range(start, stop):
-            try:
-                pixels[i] = decode_to(entries[i].path, image, data.max_pixels)
-            except DecodeError as error:
-                rejected[i] = Rejected(entries[i].name, str(error))
+        with part("decode"):
+            for i in range(start, stop):
+                try:
+                    pixels[i] = decode_to(entries[i].path, image, data.max_pixels)
+                except DecodeError as error:
+                    rejected[i] = Rejected(entries[i].name, str(error))
         return stop - start
 
     with quiet(), ThreadPoolExecutor(data.workers or usable_cores()) as pool:

@@ -17,6 +17,7 @@ from pipeline.datasets.images import Images, Loaded, Progress, Rejected, TooMany
 from pipeline.datasets.packed import read_packed
 from pipeline.datasets.synthetic import make_synthetic
 from pipeline.errors import ConfigError, DataError
+from pipeline.spans import span
 
 PACKED_SUFFIXES = (".npz", ".npy")
 
@@ -151,7 +152,8 @@ def _load_folder(path: Path, data: config.Data, image: config.Image, progress: P
     rejected += [Rejected(entry.name, "lies beside the class folders: no class") for entry in listing.loose]
     pixels = allocate(len(entries), image)
     read = perf_counter()
-    outcome = decode_entries(entries, pixels, data, image, progress)
+    with span("decode"):
+        outcome = decode_entries(entries, pixels, data, image, progress)
     images = _gather(entries, outcome, pixels, listing.class_names)
     rejected += [found for found in outcome if found is not None]
     decoded = perf_counter()

@@ -13,6 +13,18 @@ QUIET = 10.0  # seconds without a line
 log = logging.getLogger(__name__)
 
 Advance = Callable[..., None]  # advance(done, total, note="")
+_silenced = False
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Show no progress inside the ``with`` block: neither bars nor lines."""
+    global _silenced  # noqa: PLW0603  what is silenced is the program
+    before, _silenced = _silenced, True
+    try:
+        yield
+    finally:
+        _silenced = before
 
 
 @contextmanager
@@ -31,7 +43,9 @@ def progress(label: str, unit: str = "images") -> Iterator[Advance]:
     callable
         ``advance(done, total, note="")``; `note` is shown beside the bar.
     """
-    if sys.stderr.isatty():
+    if _silenced:
+        yield lambda done, total, note="": None
+    elif sys.stderr.isatty():
         with _bar(label, unit) as advance:
             yield advance
     else:

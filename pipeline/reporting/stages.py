@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pipeline.spans import span
+
 
 class Stages:
     """Seconds per stage, in the order in which the stages first began.
@@ -31,7 +33,8 @@ class Stages:
         begin = time.perf_counter()
         self.seconds.setdefault(name, 0.0)
         try:
-            yield
+            with span(name):
+                yield
         finally:
             self.seconds[name] += time.perf_counter() - begin
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
 
 import pipeline.backends
+from pipeline import spans
 from tests.cupy_double import namespace
 from tests.cupy_double.machine import Machine
 
@@ -23,6 +24,7 @@ def _taken() -> dict[str, object]:
 def installed() -> Iterator[Machine]:
     """Yield the pretended machine; until the end, the gpu backend runs on it."""
     machine = Machine()
+    listeners = spans._listeners
     saved, package = _taken(), vars(pipeline.backends).pop("gpu", None)
     for name, module in namespace.modules(machine).items():
         module.__spec__ = ModuleSpec(name, None)
@@ -30,6 +32,7 @@ def installed() -> Iterator[Machine]:
     try:
         yield machine
     finally:
+        spans._listeners = listeners
         _taken()
         sys.modules.update(saved)  # type: ignore[arg-type]
         vars(pipeline.backends).pop("gpu", None)

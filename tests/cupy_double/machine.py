@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 
 GRANULE = 512  # bytes to which CuPy's pool rounds an allocation
@@ -25,6 +26,8 @@ class Machine:
     count : how often: "h2d", "d2h" (transfers), "launch" (our kernels), "gemm", "cholesky", "wait"
     bytes : bytes of "h2d" and "d2h"
     peak : the most bytes in use at a time
+    ranges : names of the NVTX ranges that were opened, in order
+    open_ranges : of each thread, how many are open
     """
 
     def __init__(self) -> None:
@@ -36,6 +39,8 @@ class Machine:
         self.count: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
         self.failed_cholesky = 0
+        self.ranges: list[str] = []
+        self.open_ranges: Counter[int] = Counter()
         self.fault: str | None = None  # text of the error with which the driver answers
 
     def note(self, kind: str, nbytes: int = 0) -> None:
@@ -48,6 +53,24 @@ class Machine:
         self.count.clear()
         self.bytes.clear()
         self.peak = self.used
+
+    def push_range(self, name: str) -> None:
+        """As cupy.cuda.nvtx.RangePush."""
+        self.ranges.append(name)
+        self.open_ranges[threading.get_ident()] += 1
+
+    def pop_range(self) -> None:
+        """As cupy.cuda.nvtx.RangePop."""
+        self.open_ranges[threading.get_ident()] -= 1
+        assert self.open_ranges[threading.get_ident()] >= 0, "double: no range is open in this thread"
+
+    def start_profiler(self) -> None:
+        """As cupy.cuda.profiler.start."""
+        self.count["profiler started"] += 1
+
+    def stop_profiler(self) -> None:
+        """As cupy.cuda.profiler.stop."""
+        self.count["profiler stopped"] += 1
 
     def ask(self) -> None:
         """Raise the error that the driver answers with, if it is set."""

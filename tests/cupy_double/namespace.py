@@ -259,6 +259,8 @@ def modules(machine: Machine) -> dict[str, types.ModuleType]:
             memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
             device=types.SimpleNamespace(get_cublas_handle=lambda: 0),
             set_allocator=lambda allocator=None: None,
+            nvtx=types.SimpleNamespace(RangePush=machine.push_range, RangePop=machine.pop_range),
+            profiler=types.SimpleNamespace(start=machine.start_profiler, stop=machine.stop_profiler),
             is_available=lambda: machine.devices > 0 and machine.fault is None,
         ),
     )

@@ -13,6 +13,8 @@ from typing import Any
 import numba
 from numba.core.caching import NullCache
 
+from pipeline.spans import span
+
 log = logging.getLogger(__name__)
 _compiling = threading.RLock()
 
@@ -71,7 +73,7 @@ def prepare(compiled: Any, *arguments: Any) -> None:
     signature = tuple(numba.typeof(argument) for argument in arguments)
     if signature in compiled.overloads:
         return
-    with _compiling:
+    with span("compile"), _compiling:
         if signature in compiled.overloads:
             return
         try:

@@ -19,6 +19,7 @@ from pipeline.backends import philox
 from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.protocol import ComponentwiseSums, WlsFit
 from pipeline.backends.solve import Factor, factorise, refine
+from pipeline.spans import part
 
 # Elements in the row buffer. Large enough that syrk runs at full speed (p = 3240: 1294 rows), small beside X.
 BUFFER = 1 << 22
@@ -217,19 +218,25 @@ def fit(
     if q == 0:
         none = np.zeros(J, dtype=np.intp)
         return WlsFit(np.zeros((0, J)), sr / np.where(sw > 0.0, sw, 1.0), none, none)
-    sums = _products(X, center, np.hstack([R, W]))
+    with part("sums"):
+        sums = _products(X, center, np.hstack([R, W]))
     coef, intercept = np.zeros((q, J)), np.zeros(J)
     rank, ladder = np.zeros(J, dtype=np.intp), np.zeros(J, dtype=np.intp)
     small = q <= SMALL_SYSTEM
     eps = float(np.finfo(X.dtype).eps)
 
     def solve_class(j: int) -> None:
-        gram = (_small_gram if small else _large_gram)(X, center, W[:, j])
-        factor = factorise(gram, sums[:, J + j], sw[j], l2, eps)
-        coef[:, j], intercept[j] = factor.solve(sums[:, j], sr[j])
+        with part("sums"):
+            gram = (_small_gram if small else _large_gram)(X, center, W[:, j])
+        with part("solve"):
+            factor = factorise(gram, sums[:, J + j], sw[j], l2, eps)
+            coef[:, j], intercept[j] = factor.solve(sums[:, j], sr[j])
         rank[j], ladder[j] = factor.rank, factor.ladder
         if X.dtype == np.float64:
-            coef[:, j], intercept[j] = _refined(X, center, W[:, j], R[:, j], factor, coef[:, j], intercept[j])
+            with part("refine"):
+                coef[:, j], intercept[j] = _refined(
+                    X, center, W[:, j], R[:, j], factor, coef[:, j], intercept[j]
+                )
 
     if small:
         with _one_blas_thread:

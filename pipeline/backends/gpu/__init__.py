@@ -11,9 +11,11 @@ import importlib
 from collections.abc import Iterator
 from typing import Any
 
+from pipeline import spans
 from pipeline.backends.gpu import device
 
 __all__ = [
+    "clock",
     "first_not_finite",
     "get",
     "hog",
@@ -33,7 +35,7 @@ __all__ = [
 
 name = "gpu"
 _chosen: device.Found | None = None
-_MODULES = ("hog", "preprocess", "scores", "wls")
+_MODULES = ("clock", "hog", "preprocess", "scores", "wls")
 _TRANSFERS = ("first_not_finite", "get", "holds", "map_images", "put", "rows")
 
 
@@ -48,6 +50,10 @@ def select(number: int) -> device.Found:
     global _chosen  # noqa: PLW0603  the device is a property of the process, as CUDA has it
     found = device.find(number)
     importlib.import_module("cupy").cuda.Device(number).use()
+    if _chosen is None:
+        marks = importlib.import_module("pipeline.backends.gpu.clock")
+        if marks.has_ranges():
+            spans.add(marks.Ranges())
     _chosen = found
     return found
 

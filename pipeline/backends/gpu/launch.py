@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.backends.gpu.kernel_table import CONTRACTION, TABLE, Argument
+from pipeline.spans import span
 
 SHARED_LIMIT = 48 * 1024  # bytes of shared memory that every GPU grants a block without being asked
 THREADS = 256  # threads of a block where nothing else decides
@@ -121,7 +122,8 @@ def _function(kernel: str, definitions: tuple[tuple[str, str | int], ...], devic
     import cupy
 
     file = TABLE[kernel].file
-    return cupy.RawModule(code=source(file), options=options(file, definitions)).get_function(kernel)
+    with span("compile"):
+        return cupy.RawModule(code=source(file), options=options(file, definitions)).get_function(kernel)
 
 
 def run(launch: Launch, *arguments: Any) -> None:

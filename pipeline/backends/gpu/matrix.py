@@ -10,6 +10,7 @@ import cupy as cp
 import numpy as np
 
 from pipeline.backends.gpu import memory
+from pipeline.spans import count, span
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,9 @@ class HostMatrix:
 
     def __setitem__(self, rows: slice, values: Any) -> None:
         """Bring device rows home."""
-        self.host[rows] = cp.asnumpy(values)
+        count("to the host", values.nbytes)
+        with span("copy back"):
+            self.host[rows] = cp.asnumpy(values)
 
     def astype(self, dtype: Any, copy: bool = True) -> HostMatrix:
         """Return the matrix in another type."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from pipeline.backends.gpu import memory
 from pipeline.backends.gpu.matrix import HostMatrix, empty_matrix, fill_rows, streamed
+from pipeline.spans import count, span
 
 STAGED = 1 << 22  # bytes from which page-locked buffers pay
 BUFFER = 1 << 25  # bytes of one page-locked buffer
@@ -34,6 +35,7 @@ def put(array: Any) -> Any:
     if array.ndim == 2 and array.nbytes >= STAGED and not memory.fits(array.nbytes):
         return streamed(array)
     if array.nbytes < STAGED:
+        count("to the device", array.nbytes)
         return cp.asarray(np.ascontiguousarray(array))
     out = cp.empty(array.shape, dtype=array.dtype)
 
@@ -48,7 +50,15 @@ def get(array: Any) -> np.ndarray:
     """Copy an array to the host; a host array is returned as it is."""
     if isinstance(array, HostMatrix):
         return array.host
-    return cp.asnumpy(array) if isinstance(array, cp.ndarray) else np.asarray(array)
+    if not isinstance(array, cp.ndarray):
+        return np.asarray(array)
+    count("to the host", array.nbytes)
+    if (
+        array.nbytes < STAGED
+    ):  # what takes time is then the wait for the work before it, which has its own name
+        return cp.asnumpy(array)
+    with span("copy back"):
+        return cp.asnumpy(array)
 
 
 def rows(array: Any, index: np.ndarray) -> Any:
@@ -158,6 +168,10 @@ class Staging:
 
     def fill(self, slot: int, source: np.ndarray, index: np.ndarray | None, part: slice) -> None:
         """Gather source[index[part]] and start its copy to the device."""
+        with span("copy to device"):
+            self._fill(slot, source, index, part)
+
+    def _fill(self, slot: int, source: np.ndarray, index: np.ndarray | None, part: slice) -> None:
         rows = part.stop - part.start
         self.copied[slot].synchronize()  # the buffer's last copy must be done before it is overwritten
         pinned = self.pinned[slot][:rows]
@@ -167,6 +181,7 @@ class Staging:
             pinned[...] = source[index[part]]
         self.stream.wait_event(self.used[slot])
         self.device[slot][:rows].set(pinned, stream=self.stream)
+        count("to the device", pinned.nbytes)
         self.copied[slot].record(self.stream)
         self.count[slot] = rows
 

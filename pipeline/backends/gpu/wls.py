@@ -17,6 +17,7 @@ from pipeline.backends.gpu import blas, launch, memory, wls_plan
 from pipeline.backends.gpu.cholesky import Systems
 from pipeline.backends.gpu.matrix import empty_matrix, fill_rows, over_rows
 from pipeline.backends.protocol import ComponentwiseSums, WlsFit
+from pipeline.spans import part as measured
 
 SYSTEM_BYTES = 48  # per entry of a Gram matrix: itself, its parts, and the copies that a factorisation makes
 
@@ -125,18 +126,22 @@ def fit(X: Any, center: Any, W: Any, R: Any, l2: float, gram_precision: str = "f
     if q == 0:
         none = np.zeros(J, dtype=np.intp)
         return WlsFit(cp.zeros((0, J)), sr / cp.where(sw > 0.0, sw, cp.ones_like(sw)), none, none)
-    sums = _products(X, center, cp.concatenate([R, W], axis=1))
+    with measured("sums"):
+        sums = _products(X, center, cp.concatenate([R, W], axis=1))
     xr, xw = sums[:, :J], sums[:, J:]
     coef, intercept = cp.zeros((q, J)), cp.zeros(J)
     rank, ladder = np.zeros(J, dtype=np.intp), np.zeros(J, dtype=np.intp)
 
     def work(part: slice) -> None:
-        gram = _grams(X, center, W, part, gram_precision == "tf32")
-        systems = Systems(gram, X.dtype, xw[:, part], sw[part], l2)
-        del gram
-        beta, b = systems.solve(xr[:, part], sr[part])
+        with measured("sums"):
+            gram = _grams(X, center, W, part, gram_precision == "tf32")
+        with measured("solve"):
+            systems = Systems(gram, X.dtype, xw[:, part], sw[part], l2)
+            del gram
+            beta, b = systems.solve(xr[:, part], sr[part])
         if X.dtype == np.float64:
-            beta, b = _refined(X, center, W[:, part], R[:, part], systems, beta, b)
+            with measured("refine"):
+                beta, b = _refined(X, center, W[:, part], R[:, part], systems, beta, b)
         coef[:, part], intercept[part] = beta, b
         rank[part], ladder[part] = systems.rank, systems.ladder
 

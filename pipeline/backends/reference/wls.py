@@ -11,6 +11,7 @@ import numpy as np
 
 from pipeline.backends import philox
 from pipeline.backends.protocol import ComponentwiseSums, WlsFit
+from pipeline.spans import part
 
 
 def column_moments(X: np.ndarray, sample_weight: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -62,7 +63,8 @@ def fit(
             z, w = np.concatenate([z, np.zeros(q)]), np.concatenate([w, np.ones(q)])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # statsmodels warns of a singular design; `rank` tells it instead
-            result = sm.WLS(z, design, weights=w).fit()
+            with part("solve"):
+                result = sm.WLS(z, design, weights=w).fit()
         intercept[j], coef[:, j] = result.params[0], result.params[1:]
         rank[j] = result.model.rank - 1 if l2 == 0.0 else varying[j]  # statsmodels counts the intercept too
     return WlsFit(coef, intercept, rank, np.zeros(J, dtype=np.intp))

@@ -1,0 +1,152 @@
+"""What a training run has to do, in numbers: the input of every count and forecast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline import config
+from pipeline.backends.hog_layout import HogLayout
+
+PROMOTED = 1 << 17  # as in boosting: smaller training sets are worked on in float64
+
+
+@dataclass(frozen=True)
+class Work:
+    """The size of a training run.
+
+    Attributes
+    ----------
+    images, fit, watched, tested : images in all, fitted to, watched for early stopping, held out
+    classes : J
+    layout : HogLayout of one image
+    preprocess : name of the preprocessing step
+    feature_bytes : bytes of one feature
+    number_bytes : bytes of one number in boosting
+    backend : who computes
+    threads : threads of the cpu and reference backends
+    learner, rounds : the weak learner, and rounds run
+    columns : features of a round: q of ``subspace`` and ``random_features``, else all p
+    source : "folder", "packed", "digits" or "synthetic"
+    files, file_bytes : files read, and their bytes together (0 where nothing is read)
+    plots : whether PNG files are drawn
+    """
+
+    images: int
+    fit: int
+    watched: int
+    tested: int
+    classes: int
+    layout: HogLayout
+    preprocess: str
+    feature_bytes: int
+    number_bytes: int
+    backend: str
+    threads: int
+    learner: str
+    rounds: int
+    columns: int
+    source: str
+    files: int = 0
+    file_bytes: int = 0
+    plots: bool = True
+
+    @property
+    def features(self) -> int:
+        """Features of an image, p."""
+        return self.layout.n_features
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of an image, each a byte."""
+        return self.layout.image_shape[0] * self.layout.image_shape[1]
+
+    @property
+    def fits(self) -> int:
+        """Weighted least squares of a round: one per class, and one in all for two classes."""
+        return 1 if self.classes == 2 else self.classes
+
+
+def describe(
+    cfg: config.Train,
+    *,
+    backend: str,
+    threads: int,
+    images: int,
+    classes: int,
+    rounds: int | None = None,
+    files: tuple[int, int] = (0, 0),
+    source: str | None = None,
+) -> Work:
+    """Return the work that settings mean for so many images.
+
+    Parameters
+    ----------
+    rounds : rounds run, if fewer than asked for
+    files : number and bytes of the files read
+    source : kind of data, if ``cfg.data.name`` leaves it to the path
+    """
+    layout = HogLayout(
+        (cfg.image.height, cfg.image.width),
+        cfg.hog.orientations,
+        (cfg.hog.pixels_per_cell[0], cfg.hog.pixels_per_cell[1]),
+        (cfg.hog.cells_per_block[0], cfg.hog.cells_per_block[1]),
+    )
+    tested = round(cfg.split.test * images)
+    watched = round(cfg.split.validation * (images - tested)) if cfg.classifier.early_stopping else 0
+    fit = images - tested - watched
+    learner = cfg.classifier.learner.name
+    p = layout.n_features
+    columns = {
+        "subspace": min(cfg.classifier.subspace_size, p),
+        "random_features": cfg.classifier.n_components,
+    }.get(learner, p)
+    small = fit * p <= PROMOTED
+    return Work(
+        images=images,
+        fit=fit,
+        watched=watched,
+        tested=tested,
+        classes=classes,
+        layout=layout,
+        preprocess=cfg.preprocess.name.name,
+        feature_bytes=4 if cfg.hog.dtype.name == "float32" else 8,
+        number_bytes=8 if small or cfg.classifier.dtype.name == "float64" else 4,
+        backend=backend,
+        threads=threads,
+        learner=learner,
+        rounds=rounds or cfg.classifier.n_rounds,
+        columns=columns,
+        source=source or cfg.data.name.name,
+        files=files[0],
+        file_bytes=files[1],
+        plots=cfg.plots,
+    )
+
+
+def files_of(cfg: config.Train, paths: list[str]) -> tuple[str, int, int]:
+    """Return the kind of data, and the number and bytes of the files read; `paths` as of the images read."""
+    name = cfg.data.name.name
+    if cfg.data.path is None:
+        return name, 0, 0
+    root = Path(cfg.data.path).expanduser()
+    if root.is_file():
+        return "packed", 1, root.stat().st_size
+    sizes = [(root / path).stat().st_size for path in paths if (root / path).exists()]
+    return "folder", len(sizes), sum(sizes)
+
+
+def of_trained(cfg: config.Train, trained: Any, threads: int) -> Work:
+    """Return the work that a finished run did; `trained` is what ``commands.train.train`` returned."""
+    source, files, size = files_of(cfg, trained.images.paths)
+    return describe(
+        cfg,
+        backend=trained.content["backend"],
+        threads=threads,
+        images=len(trained.images),
+        classes=len(trained.images.class_names),
+        rounds=len(trained.model.classifier.train_loss_),
+        files=(files, size),
+        source=source,
+    )
