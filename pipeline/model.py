@@ -9,6 +9,7 @@ made it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import io
 import json
@@ -178,6 +179,7 @@ def fitted_extractor(extractor: HogExtractor, image: config.Image) -> HogExtract
     return extractor.fit(np.zeros((1, image.height, image.width), dtype=np.uint8))
 
 
+@functools.cache  # looking the versions up takes 15 ms
 def software() -> dict[str, str]:
     """Return the versions of the software that shapes a model."""
     import platform

@@ -7,7 +7,7 @@ adds to what the stage at work has moved or done.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
@@ -23,6 +23,9 @@ class Listener(Protocol):
 
     def count(self, name: str, amount: float) -> None:
         """Add `amount` to the count called `name`."""
+
+    def beside(self, begin: Any, end: Any) -> None:
+        """Note two events of a device's other stream, between which the work of the stage at work is done."""
 
 
 _listeners: tuple[Listener, ...] = ()
@@ -58,6 +61,24 @@ def count(name: str, amount: float) -> None:
     """Add to a count of the stage at work."""
     for listener in _listeners:
         listener.count(name, amount)
+
+
+def beside(make_event: Callable[[], Any], work: Callable[[], Any]) -> None:
+    """Do work that a device does on another stream than the current one, between two events if someone listens.
+
+    Parameters
+    ----------
+    make_event : records an event on that stream and returns it
+    work : queues the work
+    """
+    if not _listeners:
+        work()
+        return
+    begin = make_event()
+    work()
+    end = make_event()
+    for listener in _listeners:
+        listener.beside(begin, end)
 
 
 def add(listener: Listener) -> None:

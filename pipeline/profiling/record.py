@@ -83,6 +83,7 @@ class _Frame:
     inner_wall: int = 0
     inner_cpu: int = 0
     inner_device: list[tuple[Any, Any]] = field(default_factory=list)
+    beside: list[tuple[Any, Any]] = field(default_factory=list)  # events of another stream
     parts: dict[str, float] = field(default_factory=dict)  # seconds of all threads
     threads: set[int] = field(default_factory=set)
 
@@ -164,10 +165,7 @@ class Recorder:
         key = _key(frame.path)
         self._share_out(key, frame, (wall - frame.inner_wall) / 1e9, (cpu - frame.inner_cpu) / 1e9)
         if self._clock is not None:
-            mark = self._clock.mark()
-            self._marks.append((key, frame.mark, mark, frame.inner_device))
-            if self._stack:
-                self._stack[-1].inner_device.append((frame.mark, mark))
+            self._end_device(key, frame)
         if self._stack:
             outer = self._stack[-1]
             outer.inner_wall += wall
@@ -180,12 +178,29 @@ class Recorder:
 
     def count(self, name: str, amount: float) -> None:
         """Add to a count of the stage at work."""
-        key = _key(self._stack[-1].path) if self._stack else ""
+        if not self._stack:
+            return
+        key = _key(self._stack[-1].path)
         with self._lock:
             counts = self._rows.setdefault(key, Row()).counts
             counts[name] = counts.get(name, 0.0) + amount
 
+    def beside(self, begin: Any, end: Any) -> None:
+        """Note events of another stream: they, and not those of the current one, time the stage at work."""
+        if self._stack:
+            self._stack[-1].beside.append((begin, end))
+
     # ---- sums ----
+
+    def _end_device(self, key: str, frame: _Frame) -> None:
+        assert self._clock is not None
+        if frame.beside:  # it overlaps with the work of the stages around: nothing to take away there
+            self._marks += [(key, begin, end, []) for begin, end in frame.beside]
+            return
+        mark = self._clock.mark()
+        self._marks.append((key, frame.mark, mark, frame.inner_device))
+        if self._stack:
+            self._stack[-1].inner_device.append((frame.mark, mark))
 
     def _end_part(self, token: tuple[str, _Frame | None, int], now: int) -> None:
         name, frame, begin = token

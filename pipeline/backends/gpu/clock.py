@@ -7,10 +7,10 @@ from typing import Any
 import cupy as cp
 
 
-def mark() -> Any:
-    """Record an event behind the work queued so far on the current stream."""
+def mark(stream: Any = None) -> Any:
+    """Record an event behind the work queued so far on a stream, the current one if none is given."""
     event = cp.cuda.Event()
-    event.record(cp.cuda.get_current_stream())
+    event.record(stream or cp.cuda.get_current_stream())
     return event
 
 
@@ -58,3 +58,6 @@ class Ranges:
 
     def count(self, name: str, amount: float) -> None:
         """Take no notice."""
+
+    def beside(self, begin: Any, end: Any) -> None:
+        """Take no notice: the ranges of the host enclose it."""

@@ -62,8 +62,8 @@ class HostMatrix:
 
     def __setitem__(self, rows: slice, values: Any) -> None:
         """Bring device rows home."""
-        count("to the host", values.nbytes)
         with span("copy back"):
+            count("to the host", values.nbytes)
             self.host[rows] = cp.asnumpy(values)
 
     def astype(self, dtype: Any, copy: bool = True) -> HostMatrix:

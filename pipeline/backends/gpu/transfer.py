@@ -10,8 +10,9 @@ import cupyx
 import numpy as np
 
 from pipeline.backends.gpu import memory
+from pipeline.backends.gpu.clock import mark
 from pipeline.backends.gpu.matrix import HostMatrix, empty_matrix, fill_rows, streamed
-from pipeline.spans import count, span
+from pipeline.spans import beside, count, span
 
 STAGED = 1 << 22  # bytes from which page-locked buffers pay
 BUFFER = 1 << 25  # bytes of one page-locked buffer
@@ -52,12 +53,11 @@ def get(array: Any) -> np.ndarray:
         return array.host
     if not isinstance(array, cp.ndarray):
         return np.asarray(array)
-    count("to the host", array.nbytes)
-    if (
-        array.nbytes < STAGED
-    ):  # what takes time is then the wait for the work before it, which has its own name
+    if array.nbytes < STAGED:  # what takes time is the wait for the work before it, which has its own name
+        count("to the host", array.nbytes)
         return cp.asnumpy(array)
     with span("copy back"):
+        count("to the host", array.nbytes)
         return cp.asnumpy(array)
 
 
@@ -180,7 +180,8 @@ class Staging:
         else:
             pinned[...] = source[index[part]]
         self.stream.wait_event(self.used[slot])
-        self.device[slot][:rows].set(pinned, stream=self.stream)
+        target = self.device[slot][:rows]
+        beside(lambda: mark(self.stream), lambda: target.set(pinned, stream=self.stream))
         count("to the device", pinned.nbytes)
         self.copied[slot].record(self.stream)
         self.count[slot] = rows
