@@ -11,34 +11,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from pipeline import config
-from pipeline.config import DataName
 from pipeline.datasets import Rejected, TooManyRejected, folder, load, write_rejected
 from pipeline.errors import DataError, OutputError
 from tests.conftest import DATA, shared_data
-
-SIZE = config.Image(8, 12)
-
-
-def folder_data(path: Path, **options) -> config.Data:
-    return config.Data(name=DataName.folder, path=str(path), **options)
-
-
-def picture(path: Path, gray: int = 100, suffix: str = "PNG") -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("L", (6, 5), gray).save(path, suffix)
-    return path
+from tests.pictures import SIZE, folder_data, picture, two_classes_in
 
 
 @pytest.fixture
 def two_classes(tmp_path):
-    root = tmp_path / "set"
-    for i in range(20):
-        picture(root / "b" / f"{i:02d}.png", 2 * i)
-        picture(root / "a" / f"{i:02d}.png", 2 * i + 1)
-    return root
+    return two_classes_in(tmp_path / "set")
 
 
 def test_classes_names_and_order(tmp_path):

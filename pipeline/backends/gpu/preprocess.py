@@ -51,7 +51,7 @@ def apply(pixels: Any, step: Preprocess) -> Any:
     Returns
     -------
     cupy.ndarray, shape (n, h, w)
-        The values and types of :func:`pipeline.backends.cpu.preprocess.apply`, to 1e-5 of their range.
+        The values and types of :meth:`pipeline.backends.protocol.PreprocessModule.apply`, to 1e-5 of their range.
 
     Raises
     ------

@@ -15,35 +15,7 @@ def require(step: Preprocess) -> None:
 
 
 def apply(pixels: np.ndarray, step: Preprocess) -> np.ndarray:
-    """Apply one preprocessing step to each image of a batch.
-
-    Parameters
-    ----------
-    pixels : ndarray, shape (n, h, w)
-        Grayscale images: finite real numbers.
-    step : Preprocess
-        Which step, and its parameters.
-
-    Returns
-    -------
-    ndarray, shape (n, h, w)
-        The values scikit-image's function of that name gives:
-
-        - none: `pixels` itself;
-        - stretch (``rescale_intensity``): the input's dtype; the two percentiles of each image become the
-          ends of the dtype's range (0 to 255 for uint8; 0 to 1 for floats, -1 to 1 where the lower percentile
-          is negative);
-        - gaussian (``preserve_range=True``, edges repeated): float32, in the input's own range;
-        - equalize (``equalize_hist``) and clahe (``equalize_adapthist``): float32 from 0 to 1, whatever the
-          input. HoG normalises by block, so the range itself hardly matters to it.
-
-        A constant image gives finite values. float16 is computed in float32.
-
-    Raises
-    ------
-    ValueError
-        If the batch is not (n, h, w), not real, not finite, or (clahe) holds floats outside -1 to 1.
-    """
+    """Apply one step to each image (n, h, w): see :class:`pipeline.backends.protocol.PreprocessModule`."""
     preprocess_rules.check(pixels, step)
     if step.name is PreprocessName.none:
         return pixels
