@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -74,7 +75,13 @@ def _command(name: str, arguments: list[str], started: float) -> int:
     overrides = [quoted(override, sweep) for override in overrides]
     check(name, overrides, sweep, extra)
     given = {override.partition("=")[0].lstrip("+") for override in overrides}
-    if name in ("train", "evaluate") and "data.path" in given and not {"data", "data.name"} & given:
+    if name == "profile":  # one name needs no brackets
+        overrides = [re.sub(r"^(sweep|compare)=(\w+)$", r"\1=[\2]", override) for override in overrides]
+    if (
+        name in ("train", "evaluate", "profile")
+        and "data.path" in given
+        and not {"data", "data.name"} & given
+    ):
         overrides.append("data=auto")  # a path alone says that the images come from there
     for override in overrides:
         key, _, folder = override.partition("=")
@@ -148,7 +155,7 @@ def _task(name: str, outcomes: list[Outcome], started: float) -> Callable[[Any],
             settings = _settings(cfg, name)
             _refuse_same_out(settings, written)
             run = importlib.import_module(f"pipeline.commands.{name}").run
-            figure = run(settings, Stages(started if len(outcomes) == 1 else None))
+            figure = run(settings, Stages(started if len(outcomes) == 1 else None, overrides))
         except Exception as error:
             if not _is_users(error):
                 raise

@@ -26,6 +26,7 @@ from pipeline.groups import (
     Preprocess,
     PreprocessName,
     Split,
+    check,
     whole,
 )
 
@@ -50,6 +51,7 @@ __all__ = [
     "Predict",
     "Preprocess",
     "PreprocessName",
+    "Profile",
     "Split",
     "Train",
     "keys",
@@ -97,6 +99,23 @@ class Evaluate(Train):
 
 
 @dataclass
+class Profile(Train):
+    """``python -m pipeline profile``: the settings of ``train``, and what to measure."""
+
+    repeats: int = 3  # warm runs that are measured, after a first one
+    compare: list[str] = field(default_factory=list)  # backends to run the same work: [reference,cpu,gpu]
+    compare_budget: float = 120.0  # seconds that the slow reference may take; more work is extrapolated
+    sweep: list[str] = field(default_factory=list)  # threads, dtype, batch, images, size; one or [several]
+    advice: bool = True  # look for what would shorten the run
+    verify_advice: bool = False  # follow each piece of advice and measure it
+    stacks: bool = False  # also sample Python's stacks (pip install pyinstrument)
+
+    def __post_init__(self) -> None:
+        whole("repeats", self.repeats, 1, 1000)
+        check(0.0 < self.compare_budget <= 1e6, "compare_budget", self.compare_budget, "seconds above 0")
+
+
+@dataclass
 class Pack:
     """``python -m pipeline pack``."""
 
@@ -118,6 +137,7 @@ SCHEMAS: dict[str, type] = {
     "train": Train,
     "predict": Predict,
     "evaluate": Evaluate,
+    "profile": Profile,
     "pack": Pack,
     "doctor": Doctor,
 }

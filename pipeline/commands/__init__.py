@@ -49,6 +49,18 @@ COMMANDS: dict[str, Command] = {
             "split.folds=5 split=grouped data=folder data.path=signs",
         ),
     ),
+    "profile": Command(
+        "where the time of a train run goes, why, and what would shorten it",
+        "Runs train several times under measurement and reports, stage by stage, seconds, cores, bytes,\n"
+        "operations, the limits of this machine, the cause in words, and advice with its predicted gain. Writes\n"
+        "profile.html (one page, no network), profile.json and trace.json (for Perfetto or speedscope) in the\n"
+        "run folder. compare= runs the same work on several backends, sweep= shows how the cost grows.",
+        (
+            "data=folder data.path=photos",
+            "compare=[reference,cpu]",
+            "sweep=threads verify_advice=true",
+        ),
+    ),
     "pack": Command(
         "decode a folder of images once, so that later runs skip decoding",
         "Decodes a folder of class folders in parallel and writes one packed set. Files that cannot be read\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
 EVERY = 0.02  # seconds between two looks: each takes some 10 us
@@ -16,11 +17,13 @@ class MemoryWatch:
     ----------
     stage : name of the stage at work; set by the one who knows
     highest : most bytes seen
+    seen : every look
     """
 
     def __init__(self) -> None:
         self.stage = ""
         self.highest = 0
+        self.seen: list[tuple[float, int]] = []  # (time.perf_counter(), bytes)
         self._peaks: dict[str, int] = {}
         self._enough = threading.Event()
         self._thread = threading.Thread(target=self._run, name="memory watch", daemon=True)
@@ -60,4 +63,5 @@ class MemoryWatch:
     def _run(self) -> None:
         while not self._enough.wait(EVERY):
             stage, now = self.stage, self.read()
+            self.seen.append((time.perf_counter(), now))
             self._peaks[stage] = max(self._peaks.get(stage, 0), now)
