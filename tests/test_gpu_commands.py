@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import subprocess
 import sys
 
 import numpy as np
@@ -10,6 +12,8 @@ import pytest
 from pipeline import backends, config
 from pipeline.config import Preprocess, PreprocessName
 from pipeline.errors import BackendError
+from tests.conftest import ROOT
+from tests.cuda_on_host.build import required
 from tests.test_preprocess import STEPS, pictures
 
 # ---- what is missing is said in one line ----
@@ -27,6 +31,10 @@ def change(**settings):
     return apply
 
 
+def old_cupy(_, monkeypatch):
+    monkeypatch.setattr(sys.modules["cupy"], "__version__", "13.6.0")
+
+
 MISSING = {
     "cupy": (lambda _, patch: missing(patch, "cupy"), "needs CuPy, which is not installed: pip install"),
     "driver": (change(driver=0), "there is no NVIDIA driver"),
@@ -35,8 +43,11 @@ MISSING = {
     "no device": (change(devices=0), "the driver shows no GPU"),
     "fault": (change(fault="cudaErrorSystemNotReady: not ready"), "no GPU can be used \\(cudaErrorSystemNotReady"),
     "old GPU": (change(capability=(6, 1)), "compute capability 6.1, but CUDA 12 needs at least 7.0"),
-    "nvrtc": (lambda _, patch: missing(patch, "cupy_backends.cuda.libs.nvrtc"), "NVRTC of CUDA 12 cannot be loaded"),
-    "cublas": (lambda _, patch: missing(patch, "cupy_backends.cuda.libs.cublas"), "cuBLAS of CUDA 12 cannot be"),
+    "nvrtc": (change(absent={"nvrtc"}), "NVRTC of CUDA 12 cannot be loaded"),
+    "cublas": (change(absent={"cublas"}), "cuBLAS of CUDA 12 cannot be loaded .*: pip install 'cupy-cuda12x\\[ctk\\]'"),
+    "cusolver": (change(absent={"cusolver"}), "cuSOLVER of CUDA 12 cannot be loaded"),
+    "old CuPy": (old_cupy, "CuPy 13.6.0 is installed, but backend=gpu needs 14.0.1 or later: pip install"),
+    "taken": (change(shut="cudaErrorDevicesUnavailable: busy"), "GPU 0 \\(double\\) cannot be opened \\(cudaError"),
 }  # fmt: skip
 
 
@@ -51,6 +62,22 @@ def test_each_missing_piece_is_one_line(machine, monkeypatch, fault):
     assert backends.choose("auto", 0, said.append) == "cpu"
     assert len(said) == 1
     assert said[0].startswith("backend=auto picked cpu: ")
+
+
+def test_libraries_that_pip_installed_are_found():
+    """They are not on the system's search path: CuPy finds them, if its package of libraries is asked."""
+    if not all(importlib.util.find_spec(name) for name in ("cupy", "nvidia", "nvidia.cublas")):
+        required("CuPy and cuBLAS are not installed (pip install cupy-cuda12x nvidia-cublas-cu12)")
+    code = (
+        "from pipeline.backends.gpu import device\n"
+        "device.LIBRARIES = {name: device.LIBRARIES[name] for name in ('nvrtc', 'cublas')}\n"
+        "device._libraries(12090)\n"
+        "print('ok')"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert answer.stdout.strip() == "ok", answer.stderr
 
 
 def test_auto_picks_the_gpu_and_says_so(machine):

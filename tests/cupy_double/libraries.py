@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import types
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,36 @@ def round_to_tf32(values: np.ndarray) -> np.ndarray:
     """Return float32 values with 10 bits of mantissa."""
     bits = np.ascontiguousarray(values).view(np.uint32)
     return ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def opener(machine: Machine) -> Callable[[str], types.ModuleType]:
+    """Return the __getattr__ of cupy_backends.cuda.libs.
+
+    It finds libraries that pip installed, which an import of a module by its full name does not; NVRTC is opened
+    when it is first called.
+    """
+    known = {"cublas": cublas(machine), "cusolver": types.ModuleType("cusolver"), "nvrtc": _nvrtc(machine)}
+
+    def open_library(name: str) -> types.ModuleType:
+        if name not in known:
+            raise AttributeError(name)
+        if name in machine.absent and name != "nvrtc":
+            raise ImportError(f'Failure finding "lib{name}.so":\n  no such file')
+        return known[name]
+
+    return open_library
+
+
+def _nvrtc(machine: Machine) -> types.ModuleType:
+    module = types.ModuleType("nvrtc")
+
+    def version() -> tuple[int, int]:
+        if "nvrtc" in machine.absent:
+            raise RuntimeError('Failure finding "libnvrtc.so":\n  no such file')
+        return (12, 9)
+
+    module.getVersion = version  # type: ignore[attr-defined]
+    return module
 
 
 def cublas(machine: Machine) -> types.ModuleType:

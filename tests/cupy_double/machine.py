@@ -42,6 +42,8 @@ class Machine:
         self.ranges: list[str] = []
         self.open_ranges: Counter[int] = Counter()
         self.fault: str | None = None  # text of the error with which the driver answers
+        self.shut: str | None = None  # text of the error with which the device refuses a process
+        self.absent: set[str] = set()  # libraries that are not installed
 
     def note(self, kind: str, nbytes: int = 0) -> None:
         """Count an event, and a transfer's bytes."""

@@ -187,6 +187,8 @@ def _runtime(machine: Machine) -> types.SimpleNamespace:
         return {"name": b"double", "major": major, "minor": minor, "totalGlobalMem": machine.memory}
 
     def free() -> tuple[int, int]:
+        if machine.shut is not None:
+            raise CUDARuntimeError(machine.shut)
         return machine.memory - machine.used - machine.cached, machine.memory
 
     return types.SimpleNamespace(
@@ -215,6 +217,14 @@ def _device(machine: Machine) -> type:
                 raise CUDARuntimeError("cudaErrorInvalidDevice: invalid device ordinal")
             machine.current = self.id
 
+        def __enter__(self) -> Device:
+            self.before = machine.current
+            self.use()
+            return self
+
+        def __exit__(self, *_: Any) -> None:
+            machine.current = self.before
+
         def synchronize(self) -> None:
             """Wait for everything."""
             streams.NULL.synchronize()
@@ -235,7 +245,7 @@ def modules(machine: Machine) -> dict[str, types.ModuleType]:
         setattr(cupy, name, getattr(np, name))
     pool = Pool(machine)
     vars(cupy).update(
-        __version__="double",
+        __version__="14.2.0",
         ndarray=ndarray,
         empty=_empty,
         empty_like=lambda a, dtype=None: _empty(a.shape, dtype or a.dtype),
@@ -272,17 +282,13 @@ def modules(machine: Machine) -> dict[str, types.ModuleType]:
     lapack.potrs = libraries.potrs  # type: ignore[attr-defined]
     names = ("cupy_backends", "cupy_backends.cuda", "cupy_backends.cuda.libs")
     found = {name: types.ModuleType(name) for name in names}
-    blas = libraries.cublas(machine)
-    found["cupy_backends.cuda.libs"].cublas = blas  # type: ignore[attr-defined]
-    for name in ("nvrtc", "cusolver"):
-        found[f"cupy_backends.cuda.libs.{name}"] = types.ModuleType(name)
+    found["cupy_backends.cuda.libs"].__getattr__ = libraries.opener(machine)  # type: ignore[method-assign]
     return {
         **found,
         **libraries.cucim(),
         "cupy": cupy,
         "cupyx": cupyx,
         "cupyx.lapack": lapack,
-        "cupy_backends.cuda.libs.cublas": blas,
     }
 
 
