@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from typing import Any
 
 GRANULE = 512  # bytes to which CuPy's pool rounds an allocation
 
@@ -35,6 +36,7 @@ class Machine:
         self.memory = 1 << 30
         self.limit = 0
         self.current = 0
+        self.device: Any = None  # the class of devices; set by namespace.py
         self.used = self.cached = self.peak = 0
         self.count: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
@@ -92,7 +94,7 @@ class Block:
             raise OutOfMemoryError(
                 f"Out of memory allocating {rounded:,} bytes (allocated so far: {machine.used:,})"
             )
-        self.nbytes = rounded
+        self.nbytes, self.place = rounded, machine.current
         machine.cached = max(0, machine.cached - rounded)
         machine.used += rounded
         machine.peak = max(machine.peak, machine.used)

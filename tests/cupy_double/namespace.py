@@ -166,6 +166,8 @@ def _raw_module(machine: Machine) -> type:
                         raise AssertionError(f"double: a bare Python {type(argument)} as a kernel argument")
                     if isinstance(argument, ndarray) and not argument.flags.c_contiguous:
                         raise AssertionError("double: a kernel was given an array with strides")
+                    if isinstance(argument, ndarray) and argument.device.id != machine.current:
+                        raise AssertionError("double: a kernel was given memory of another device")
                 host = tuple(a.host if isinstance(a, ndarray) else a for a in args)
                 run(grid, block, host, shared_mem=shared_mem)
 
@@ -244,6 +246,7 @@ def modules(machine: Machine) -> dict[str, types.ModuleType]:
     for name in CONSTANTS:
         setattr(cupy, name, getattr(np, name))
     pool = Pool(machine)
+    machine.device = _device(machine)
     vars(cupy).update(
         __version__="14.2.0",
         ndarray=ndarray,
@@ -261,7 +264,7 @@ def modules(machine: Machine) -> dict[str, types.ModuleType]:
         get_default_pinned_memory_pool=lambda: types.SimpleNamespace(free_all_blocks=lambda: None),
         cuda=types.SimpleNamespace(
             runtime=_runtime(machine),
-            Device=_device(machine),
+            Device=machine.device,
             Stream=streams.Stream,
             Event=streams.Event,
             get_current_stream=streams.get_current_stream,

@@ -65,7 +65,8 @@ def hog(
 
     Notes
     -----
-    Equal to scikit-image's features to 1e-6. Work is queued on CuPy's current stream.
+    Equal to scikit-image's features to 1e-6. Work is queued on the current stream of the device that holds `image`,
+    where the result is too.
     """
     if visualize:
         raise ValueError(
@@ -85,7 +86,8 @@ def hog(
         images = images[None]
     channels = None if channel_axis is None else images.shape[-1]
     layout = HogLayout(images.shape[1:3], orientations, pixels_per_cell, cells_per_block, channels)
-    features = gpu_hog.hog(images, layout, block_norm, transform_sqrt, dtype)
+    with images.device:
+        features = gpu_hog.hog(images, layout, block_norm, transform_sqrt, dtype)
     if not feature_vector:
         features = features.reshape(len(images), *layout.feature_shape)
     return features[0] if single else features
