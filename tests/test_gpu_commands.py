@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from pipeline.config import Preprocess, PreprocessName
 from pipeline.errors import BackendError
 from tests.conftest import ROOT
 from tests.cuda_on_host.build import required
+from tests.cupy_double import installed
 from tests.test_preprocess import STEPS, pictures
 
 # ---- what is missing is said in one line ----
@@ -97,6 +99,30 @@ def test_another_device(machine, monkeypatch):
     assert backends.choose("gpu", 1) == "gpu"
     assert machine.current == 1
     backends.choose("gpu", 0)
+
+
+def test_every_thread_works_on_the_gpu_that_was_selected(machine, monkeypatch):
+    """CUDA's current device belongs to a thread; a new one starts on the first GPU."""
+    monkeypatch.setattr(machine, "devices", 2)
+    backends.choose("gpu", 1)
+    machine.current = 0  # as a new thread finds it
+
+    def place():
+        backends.get("gpu")
+        return machine.current
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(place).result() == 1
+        machine.current = 0  # what a thread chooses after that is its own affair
+        assert pool.submit(place).result() == 0
+    backends.choose("gpu", 0)
+
+
+def test_the_gpu_that_a_user_of_cupy_works_on_is_left_in_place():
+    with installed() as machine:
+        machine.devices, machine.current = 2, 1
+        assert backends.get("gpu").require().device == 1
+        assert machine.current == 1
 
 
 def test_cucim_is_missed_only_where_it_is_needed(machine, gpu, monkeypatch):

@@ -99,6 +99,45 @@ def test_not_even_one_image_fits(machine, gpu):
         extractor.transform(pixels)
 
 
+def test_page_locked_memory_may_run_out_too(machine, gpu, caplog, monkeypatch):
+    """It is not from CuPy's pool, and CuPy raises another error."""
+    pixels = np.random.default_rng(0).integers(0, 256, (50, 40, 48), dtype=np.uint8)
+    extractor = HogExtractor(backend="gpu").fit(pixels[:1])
+    monkeypatch.setattr(machine, "page_locked", pixels[:10].nbytes)
+    found = extractor.transform(pixels)
+    assert "out of GPU memory with 50 images at a time: trying 25" in caplog.text
+    np.testing.assert_allclose(found, HogExtractor().fit_transform(pixels), atol=1e-6)
+
+
+@pytest.mark.parametrize(("status", "told"), [(3, "taken again"), (13, "raised")])
+def test_a_library_without_room_for_its_work_space(machine, gpu, monkeypatch, status, told):
+    """cuBLAS allocates outside the pool. Other faults of it are no reason to try again."""
+    from pipeline.backends.gpu import blas
+
+    class CUBLASError(RuntimeError):
+        def __init__(self) -> None:
+            self.status = status
+
+    X, W, R = random_problem(800, 8, 3, 5)
+    device = [gpu.put(a) for a in (X, np.zeros(8), W, R)]
+    grams, calls = blas.grams, []
+
+    def fails_at_second_call(*arguments):
+        calls.append(arguments[0].shape)
+        if len(calls) == 2:
+            raise CUBLASError
+        return grams(*arguments)
+
+    monkeypatch.setattr(blas, "grams", fails_at_second_call)
+    if told == "raised":
+        with pytest.raises(CUBLASError):
+            gpu.wls.fit(*device, 0.1)
+        return
+    wanted = backends.get("cpu").wls.fit(X, np.zeros(8), W, R, 0.1)
+    np.testing.assert_allclose(gpu.get(gpu.wls.fit(*device, 0.1).coef), wanted.coef, rtol=1e-9, atol=1e-9)
+    assert len(calls) > 3
+
+
 def test_chunks_cover_everything(machine, gpu):
     from pipeline.backends.gpu import memory
 

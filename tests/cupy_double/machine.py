@@ -14,7 +14,11 @@ class OutOfMemoryError(MemoryError):
 
 
 class CUDARuntimeError(RuntimeError):
-    """As cupy.cuda.runtime.CUDARuntimeError."""
+    """As cupy.cuda.runtime.CUDARuntimeError; status 2 is cudaErrorMemoryAllocation."""
+
+    def __init__(self, text: str, status: int = 999) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 class Machine:
@@ -45,6 +49,7 @@ class Machine:
         self.open_ranges: Counter[int] = Counter()
         self.fault: str | None = None  # text of the error with which the driver answers
         self.shut: str | None = None  # text of the error with which the device refuses a process
+        self.page_locked: int | None = None  # bytes that one page-locked buffer may have; None: any
         self.absent: set[str] = set()  # libraries that are not installed
 
     def note(self, kind: str, nbytes: int = 0) -> None:

@@ -206,34 +206,6 @@ def _runtime(machine: Machine) -> types.SimpleNamespace:
     )
 
 
-def _device(machine: Machine) -> type:
-    class Device:
-        """As cupy.cuda.Device."""
-
-        def __init__(self, number: int | None = None) -> None:
-            self.id = machine.current if number is None else number
-
-        def use(self) -> None:
-            """Make it the current device."""
-            if not 0 <= self.id < machine.devices:
-                raise CUDARuntimeError("cudaErrorInvalidDevice: invalid device ordinal")
-            machine.current = self.id
-
-        def __enter__(self) -> Device:
-            self.before = machine.current
-            self.use()
-            return self
-
-        def __exit__(self, *_: Any) -> None:
-            machine.current = self.before
-
-        def synchronize(self) -> None:
-            """Wait for everything."""
-            streams.NULL.synchronize()
-
-    return Device
-
-
 def modules(machine: Machine) -> dict[str, types.ModuleType]:
     """Return the double's modules by name, for sys.modules."""
     ndarray.machine = machine
@@ -246,7 +218,7 @@ def modules(machine: Machine) -> dict[str, types.ModuleType]:
     for name in CONSTANTS:
         setattr(cupy, name, getattr(np, name))
     pool = Pool(machine)
-    machine.device = _device(machine)
+    machine.device = streams.device(machine)
     vars(cupy).update(
         __version__="14.2.0",
         ndarray=ndarray,
@@ -279,7 +251,10 @@ def modules(machine: Machine) -> dict[str, types.ModuleType]:
     )
 
     def empty_pinned(shape: Any, dtype: Any = float) -> Pinned:
-        return _empty_host(shape, dtype).view(Pinned)
+        host = _empty_host(shape, dtype)
+        if machine.page_locked is not None and host.nbytes > machine.page_locked:
+            raise CUDARuntimeError("cudaErrorMemoryAllocation: out of memory", 2)
+        return host.view(Pinned)
 
     vars(cupyx).update(empty_pinned=empty_pinned, lapack=lapack)
     lapack.potrs = libraries.potrs  # type: ignore[attr-defined]
