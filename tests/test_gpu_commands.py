@@ -138,6 +138,15 @@ def test_cucim_is_missed_only_where_it_is_needed(machine, gpu, monkeypatch):
             gpu.preprocess.apply(gpu.put(pictures("uint8")), step)
 
 
+def test_a_broken_cucim_is_told_before_any_image_is_read(machine, gpu, monkeypatch):
+    monkeypatch.delattr(sys.modules["cucim.skimage.filters"], "gaussian")
+    with pytest.raises(
+        BackendError, match=r"cuCIM, which is installed but cannot be imported .*: reinstall it"
+    ):
+        gpu.preprocess.require(Preprocess(PreprocessName.clahe))
+    gpu.preprocess.require(Preprocess(PreprocessName.stretch))
+
+
 # ---- commands ----
 
 
