@@ -192,6 +192,20 @@ def test_features_too_many_for_the_device_stay_on_the_host(machine, gpu):
     assert gpu.first_not_finite(X) == 5
 
 
+def test_rows_that_find_no_room_beside_their_matrix_stream(machine, gpu, caplog):
+    """As the training rows that early stopping leaves, when the matrix fills half of the device."""
+    from pipeline.backends.gpu.matrix import HostMatrix
+
+    X = np.random.default_rng(0).normal(size=(2000, 30))
+    device, kept = gpu.put(X), np.arange(0, 2000, 2)
+    assert gpu.holds(device)
+    machine.limit = machine.used + 100_000
+    found = gpu.rows(device, kept)
+    assert isinstance(found, HostMatrix)
+    assert "streams through the GPU" in caplog.text
+    np.testing.assert_array_equal(gpu.get(found), X[kept])
+
+
 def test_a_failed_allocation_leaves_sums_as_they_were(machine, gpu, monkeypatch):
     """Chunks of rows that fail half-way are taken again: nothing is counted twice."""
     from pipeline.backends.gpu import memory
