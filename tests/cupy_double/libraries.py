@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -117,10 +118,26 @@ def cholesky(machine: Machine, matrices: ndarray) -> ndarray:
         try:
             matrix[...] = np.linalg.cholesky(whole)
         except np.linalg.LinAlgError:
+            if machine.linalg == "raise":
+                raise
             how = FAILURES[machine.failed_cholesky % len(FAILURES)]
             machine.failed_cholesky += 1
             _leave(matrix, whole, how)
     return ndarray(out)
+
+
+def errstate(machine: Machine) -> Callable[..., Any]:
+    """Return cupyx.errstate."""
+
+    @contextlib.contextmanager
+    def state(*, linalg: str) -> Iterator[None]:
+        before, machine.linalg = machine.linalg, linalg
+        try:
+            yield
+        finally:
+            machine.linalg = before
+
+    return state
 
 
 def _leave(matrix: np.ndarray, whole: np.ndarray, how: str) -> None:

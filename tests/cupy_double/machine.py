@@ -47,6 +47,7 @@ class Machine:
         self.failed_cholesky = 0
         self.ranges: list[str] = []
         self.open_ranges: Counter[int] = Counter()
+        self.linalg = "ignore"  # as cupyx.errstate has it: "raise" makes a failed factorisation an error
         self.fault: str | None = None  # text of the error with which the driver answers
         self.shut: str | None = None  # text of the error with which the device refuses a process
         self.page_locked: int | None = None  # bytes that one page-locked buffer may have; None: any

@@ -256,7 +256,7 @@ def modules(machine: Machine) -> dict[str, types.ModuleType]:
             raise CUDARuntimeError("cudaErrorMemoryAllocation: out of memory", 2)
         return host.view(Pinned)
 
-    vars(cupyx).update(empty_pinned=empty_pinned, lapack=lapack)
+    vars(cupyx).update(empty_pinned=empty_pinned, errstate=libraries.errstate(machine), lapack=lapack)
     lapack.potrs = libraries.potrs  # type: ignore[attr-defined]
     names = ("cupy_backends", "cupy_backends.cuda", "cupy_backends.cuda.libs")
     found = {name: types.ModuleType(name) for name in names}
