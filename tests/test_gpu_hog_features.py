@@ -98,6 +98,17 @@ def test_what_is_refused(module, image, options, error, words):
         module.hog(given, **options)
 
 
+def test_a_forgotten_channel_axis_is_named(module):
+    """An image (h, w, 3) reads as h images of w x 3 pixels."""
+    with pytest.raises(
+        ValueError, match=r"smaller than one block.*if the last axis holds channels, give channel_axis=-1"
+    ):
+        module.hog(module.cp.asarray(data.astronaut()[:40, :50]))
+    with pytest.raises(ValueError, match="smaller than one block") as told:
+        module.hog(module.cp.asarray(np.zeros((5, 40, 10))))
+    assert "channel_axis" not in str(told.value)
+
+
 def test_an_image_on_another_gpu(module):
     image = pictures(1, (24, 24))[0]
     with module.cp.cuda.Device(1):

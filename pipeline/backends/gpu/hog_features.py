@@ -17,6 +17,7 @@ import cupy as cp
 from pipeline.backends.gpu import hog as gpu_hog
 from pipeline.backends.hog_layout import HogLayout
 
+MOST_CHANNELS = 4  # so short a last axis may be meant as channels
 CUDA_MEMORY = (2, 13)  # DLPack's device types whose memory a GPU reads: CUDA and CUDA managed
 
 
@@ -85,7 +86,12 @@ def hog(
     if single:
         images = images[None]
     channels = None if channel_axis is None else images.shape[-1]
-    layout = HogLayout(images.shape[1:3], orientations, pixels_per_cell, cells_per_block, channels)
+    try:
+        layout = HogLayout(images.shape[1:3], orientations, pixels_per_cell, cells_per_block, channels)
+    except ValueError as error:
+        if channels is None and not single and images.shape[-1] <= MOST_CHANNELS:
+            raise ValueError(f"{error}; if the last axis holds channels, give channel_axis=-1") from error
+        raise
     with images.device:
         features = gpu_hog.hog(images, layout, block_norm, transform_sqrt, dtype)
     if not feature_vector:
