@@ -104,6 +104,21 @@ def test_what_the_sanitizer_runs_runs(machine, checks):
     assert machine.count["launch"] >= 12
 
 
+def test_what_a_planted_fault_breaks_leaves_the_verdict_to_the_sanitizer(machine, checks, monkeypatch):
+    """It gives its own exit status only to a program that succeeds, and memcheck ends the context at a fault."""
+    check_gpu, *_, faults = checks
+
+    def ended(_):
+        raise RuntimeError("cudaErrorLaunchFailure: unspecified launch failure")
+
+    monkeypatch.setattr(faults, "sanitize", ended)
+    monkeypatch.setattr(sys, "argv", ["check_gpu.py", "--sanitize", "bounds"])
+    assert check_gpu.main() == 0
+    monkeypatch.setattr(sys, "argv", ["check_gpu.py", "--sanitize", "none"])
+    with pytest.raises(RuntimeError, match="LaunchFailure"):
+        check_gpu.main()
+
+
 # ---- on a GPU ----
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -10,6 +13,9 @@ import pytest
 from pipeline import backends, config
 from pipeline.config import Preprocess, PreprocessName
 from pipeline.errors import BackendError
+from tests.conftest import ROOT
+from tests.cuda_on_host.build import required
+from tests.cupy_double import installed
 from tests.test_preprocess import STEPS, pictures
 
 # ---- what is missing is said in one line ----
@@ -27,6 +33,10 @@ def change(**settings):
     return apply
 
 
+def old_cupy(_, monkeypatch):
+    monkeypatch.setattr(sys.modules["cupy"], "__version__", "13.6.0")
+
+
 MISSING = {
     "cupy": (lambda _, patch: missing(patch, "cupy"), "needs CuPy, which is not installed: pip install"),
     "driver": (change(driver=0), "there is no NVIDIA driver"),
@@ -35,8 +45,11 @@ MISSING = {
     "no device": (change(devices=0), "the driver shows no GPU"),
     "fault": (change(fault="cudaErrorSystemNotReady: not ready"), "no GPU can be used \\(cudaErrorSystemNotReady"),
     "old GPU": (change(capability=(6, 1)), "compute capability 6.1, but CUDA 12 needs at least 7.0"),
-    "nvrtc": (lambda _, patch: missing(patch, "cupy_backends.cuda.libs.nvrtc"), "NVRTC of CUDA 12 cannot be loaded"),
-    "cublas": (lambda _, patch: missing(patch, "cupy_backends.cuda.libs.cublas"), "cuBLAS of CUDA 12 cannot be"),
+    "nvrtc": (change(absent={"nvrtc"}), "NVRTC of CUDA 12 cannot be loaded"),
+    "cublas": (change(absent={"cublas"}), "cuBLAS of CUDA 12 cannot be loaded .*: pip install 'cupy-cuda12x\\[ctk\\]'"),
+    "cusolver": (change(absent={"cusolver"}), "cuSOLVER of CUDA 12 cannot be loaded"),
+    "old CuPy": (old_cupy, "CuPy 13.6.0 is installed, but backend=gpu needs 14.0.1 or later: pip install"),
+    "taken": (change(shut="cudaErrorDevicesUnavailable: busy"), "GPU 0 \\(double\\) cannot be opened \\(cudaError"),
 }  # fmt: skip
 
 
@@ -51,6 +64,22 @@ def test_each_missing_piece_is_one_line(machine, monkeypatch, fault):
     assert backends.choose("auto", 0, said.append) == "cpu"
     assert len(said) == 1
     assert said[0].startswith("backend=auto picked cpu: ")
+
+
+def test_libraries_that_pip_installed_are_found():
+    """They are not on the system's search path: CuPy finds them, if its package of libraries is asked."""
+    if not all(importlib.util.find_spec(name) for name in ("cupy", "nvidia", "nvidia.cublas")):
+        required("CuPy and cuBLAS are not installed (pip install cupy-cuda12x nvidia-cublas-cu12)")
+    code = (
+        "from pipeline.backends.gpu import device\n"
+        "device.LIBRARIES = {name: device.LIBRARIES[name] for name in ('nvrtc', 'cublas')}\n"
+        "device._libraries(12090)\n"
+        "print('ok')"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert answer.stdout.strip() == "ok", answer.stderr
 
 
 def test_auto_picks_the_gpu_and_says_so(machine):
@@ -72,6 +101,30 @@ def test_another_device(machine, monkeypatch):
     backends.choose("gpu", 0)
 
 
+def test_every_thread_works_on_the_gpu_that_was_selected(machine, monkeypatch):
+    """CUDA's current device belongs to a thread; a new one starts on the first GPU."""
+    monkeypatch.setattr(machine, "devices", 2)
+    backends.choose("gpu", 1)
+    machine.current = 0  # as a new thread finds it
+
+    def place():
+        backends.get("gpu")
+        return machine.current
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(place).result() == 1
+        machine.current = 0  # what a thread chooses after that is its own affair
+        assert pool.submit(place).result() == 0
+    backends.choose("gpu", 0)
+
+
+def test_the_gpu_that_a_user_of_cupy_works_on_is_left_in_place():
+    with installed() as machine:
+        machine.devices, machine.current = 2, 1
+        assert backends.get("gpu").require().device == 1
+        assert machine.current == 1
+
+
 def test_cucim_is_missed_only_where_it_is_needed(machine, gpu, monkeypatch):
     monkeypatch.setitem(sys.modules, "cucim", None)
     for step in STEPS:
@@ -83,6 +136,15 @@ def test_cucim_is_missed_only_where_it_is_needed(machine, gpu, monkeypatch):
         else:
             gpu.preprocess.require(step)
             gpu.preprocess.apply(gpu.put(pictures("uint8")), step)
+
+
+def test_a_broken_cucim_is_told_before_any_image_is_read(machine, gpu, monkeypatch):
+    monkeypatch.delattr(sys.modules["cucim.skimage.filters"], "gaussian")
+    with pytest.raises(
+        BackendError, match=r"cuCIM, which is installed but cannot be imported .*: reinstall it"
+    ):
+        gpu.preprocess.require(Preprocess(PreprocessName.clahe))
+    gpu.preprocess.require(Preprocess(PreprocessName.stretch))
 
 
 # ---- commands ----

@@ -10,6 +10,7 @@ from skimage import data
 from skimage.feature import hog as scikit_hog
 
 from pipeline import backends
+from pipeline.backends import hog_rules
 from pipeline.backends.cpu import hog as cpu_hog
 from pipeline.features import HogLayout
 from tests.cuda_on_host.build import need_compiler
@@ -20,7 +21,8 @@ from tests.test_hog import pictures
 @pytest.fixture(scope="module")
 def module():
     need_compiler()
-    with installed():
+    with installed() as machine:
+        machine.devices = 2
         backends.get("gpu")
         yield importlib.import_module("pipeline.backends.gpu.hog_features")
 
@@ -94,6 +96,64 @@ def test_what_is_refused(module, image, options, error, words):
     given = module.cp.asarray(np.zeros((24, 24))) if isinstance(image, str) else image
     with pytest.raises(error, match=words):
         module.hog(given, **options)
+
+
+def test_a_forgotten_channel_axis_is_named(module):
+    """An image (h, w, 3) reads as h images of w x 3 pixels."""
+    with pytest.raises(
+        ValueError, match=r"smaller than one block.*if the last axis holds channels, give channel_axis=-1"
+    ):
+        module.hog(module.cp.asarray(data.astronaut()[:40, :50]))
+    with pytest.raises(ValueError, match="smaller than one block") as told:
+        module.hog(module.cp.asarray(np.zeros((5, 40, 10))))
+    assert "channel_axis" not in str(told.value)
+
+
+def test_an_image_on_another_gpu(module):
+    image = pictures(1, (24, 24))[0]
+    with module.cp.cuda.Device(1):
+        there = module.cp.asarray(image)
+    got = module.hog(there)
+    assert (there.device.id, got.device.id, module.cp.cuda.Device().id) == (1, 1, 0)
+    np.testing.assert_allclose(got.get(), scikit_hog(image), rtol=0, atol=1e-6)
+
+
+def test_tables_that_are_kept_are_there_for_every_stream(module, monkeypatch):
+    """What one call copies to the device, a call on another stream may use at once."""
+    gpu_hog = importlib.import_module("pipeline.backends.gpu.hog")
+    stream = module.cp.cuda.Stream(non_blocking=True)
+
+    def copied_late(values):
+        found = module.cp.full(values.shape, np.nan)
+        stream.submit(lambda: found.host.__setitem__(..., values))
+        return found
+
+    monkeypatch.setattr(module.cp, "asarray", copied_late)
+    monkeypatch.setattr(module.cp.cuda, "get_current_stream", lambda: stream)
+    found = gpu_hog._edges.__wrapped__(9, "<f8", 0)
+    np.testing.assert_array_equal(found.host, hog_rules.cotangents(9, np.dtype(float)))
+
+
+def out_too_narrow(xp):
+    return xp.zeros((2, 7), np.float32)
+
+
+def out_of_another_type(xp):
+    return xp.zeros((2, 81), np.float64)
+
+
+def out_with_strides(xp):
+    return xp.zeros((2, 162), np.float32)[:, ::2]
+
+
+@pytest.mark.parametrize("make", [out_too_narrow, out_of_another_type, out_with_strides])
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+def test_kernels_write_only_where_they_fit(module, name, make):
+    """A kernel does not see the size of the array that it writes to."""
+    pixels, xp = pictures(2, (24, 24)), module.cp if name == "gpu" else np
+    out = make(xp)
+    with pytest.raises(ValueError, match=r"out must be a C-contiguous array of float32 and shape \(2, 81\)"):
+        backends.get(name).hog.hog(xp.asarray(pixels), HogLayout((24, 24)), "L2-Hys", False, "float32", out)
 
 
 def test_negative_pixels_have_no_root(module):

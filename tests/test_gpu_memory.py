@@ -99,6 +99,45 @@ def test_not_even_one_image_fits(machine, gpu):
         extractor.transform(pixels)
 
 
+def test_page_locked_memory_may_run_out_too(machine, gpu, caplog, monkeypatch):
+    """It is not from CuPy's pool, and CuPy raises another error."""
+    pixels = np.random.default_rng(0).integers(0, 256, (50, 40, 48), dtype=np.uint8)
+    extractor = HogExtractor(backend="gpu").fit(pixels[:1])
+    monkeypatch.setattr(machine, "page_locked", pixels[:10].nbytes)
+    found = extractor.transform(pixels)
+    assert "out of GPU memory with 50 images at a time: trying 25" in caplog.text
+    np.testing.assert_allclose(found, HogExtractor().fit_transform(pixels), atol=1e-6)
+
+
+@pytest.mark.parametrize(("status", "told"), [(3, "taken again"), (13, "raised")])
+def test_a_library_without_room_for_its_work_space(machine, gpu, monkeypatch, status, told):
+    """cuBLAS allocates outside the pool. Other faults of it are no reason to try again."""
+    from pipeline.backends.gpu import blas
+
+    class CUBLASError(RuntimeError):
+        def __init__(self) -> None:
+            self.status = status
+
+    X, W, R = random_problem(800, 8, 3, 5)
+    device = [gpu.put(a) for a in (X, np.zeros(8), W, R)]
+    grams, calls = blas.grams, []
+
+    def fails_at_second_call(*arguments):
+        calls.append(arguments[0].shape)
+        if len(calls) == 2:
+            raise CUBLASError
+        return grams(*arguments)
+
+    monkeypatch.setattr(blas, "grams", fails_at_second_call)
+    if told == "raised":
+        with pytest.raises(CUBLASError):
+            gpu.wls.fit(*device, 0.1)
+        return
+    wanted = backends.get("cpu").wls.fit(X, np.zeros(8), W, R, 0.1)
+    np.testing.assert_allclose(gpu.get(gpu.wls.fit(*device, 0.1).coef), wanted.coef, rtol=1e-9, atol=1e-9)
+    assert len(calls) > 3
+
+
 def test_chunks_cover_everything(machine, gpu):
     from pipeline.backends.gpu import memory
 
@@ -151,6 +190,20 @@ def test_features_too_many_for_the_device_stay_on_the_host(machine, gpu):
     np.testing.assert_allclose(gpu.get(X), wanted, atol=1e-6)
     X[5:6] = gpu.put(np.full((1, X.shape[1]), np.nan))
     assert gpu.first_not_finite(X) == 5
+
+
+def test_rows_that_find_no_room_beside_their_matrix_stream(machine, gpu, caplog):
+    """As the training rows that early stopping leaves, when the matrix fills half of the device."""
+    from pipeline.backends.gpu.matrix import HostMatrix
+
+    X = np.random.default_rng(0).normal(size=(2000, 30))
+    device, kept = gpu.put(X), np.arange(0, 2000, 2)
+    assert gpu.holds(device)
+    machine.limit = machine.used + 100_000
+    found = gpu.rows(device, kept)
+    assert isinstance(found, HostMatrix)
+    assert "streams through the GPU" in caplog.text
+    np.testing.assert_array_equal(gpu.get(found), X[kept])
 
 
 def test_a_failed_allocation_leaves_sums_as_they_were(machine, gpu, monkeypatch):

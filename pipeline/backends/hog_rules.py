@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -60,6 +60,22 @@ def check_roots(smallest: float) -> None:
         raise ValueError(
             f"transform_sqrt=True takes square roots of pixels, but the smallest pixel is {smallest:g}; "
             "shift the pixels to 0 or above, or set transform_sqrt=False"
+        )
+
+
+def check_out(out: Any, n: int, layout: HogLayout, dtype: str) -> None:
+    """Refuse an `out` that the features of `n` images do not fit: kernels write where they are told.
+
+    Raises
+    ------
+    ValueError
+        If its shape, its type or its memory order is another one.
+    """
+    wanted = (n, layout.n_features)
+    if out.shape != wanted or out.dtype != np.dtype(dtype) or not out.flags.c_contiguous:
+        raise ValueError(
+            f"out must be a C-contiguous array of {np.dtype(dtype)} and shape {wanted}, not of {out.dtype} and "
+            f"shape {out.shape}{'' if out.flags.c_contiguous else ' with strides'}"
         )
 
 

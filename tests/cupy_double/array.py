@@ -136,6 +136,11 @@ class ndarray:  # noqa: N801  CuPy's name
     def __invert__(self) -> ndarray:
         return self.like(~self.host)
 
+    @property
+    def device(self) -> Any:
+        """Return the device that holds the memory."""
+        return self.machine.device(self.block.place)
+
     shape = property(lambda self: self.host.shape)
     dtype = property(lambda self: self.host.dtype)
     ndim = property(lambda self: self.host.ndim)

@@ -10,6 +10,7 @@ from importlib.machinery import ModuleSpec
 import pipeline.backends
 from pipeline import spans
 from tests.cupy_double import namespace
+from tests.cupy_double.array import ndarray
 from tests.cupy_double.machine import Machine
 
 REPLACED = ("cupy", "cupyx", "cupy_backends", "cucim", "pipeline.backends.gpu")
@@ -25,6 +26,7 @@ def installed() -> Iterator[Machine]:
     """Yield the pretended machine; until the end, the gpu backend runs on it."""
     machine = Machine()
     listeners = spans._listeners
+    outer = vars(ndarray).get("machine")
     saved, package = _taken(), vars(pipeline.backends).pop("gpu", None)
     for name, module in namespace.modules(machine).items():
         module.__spec__ = ModuleSpec(name, None)
@@ -34,6 +36,8 @@ def installed() -> Iterator[Machine]:
     finally:
         spans._listeners = listeners
         _taken()
+        if outer is not None:
+            ndarray.machine = outer
         sys.modules.update(saved)  # type: ignore[arg-type]
         vars(pipeline.backends).pop("gpu", None)
         if package is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import types
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,36 @@ def round_to_tf32(values: np.ndarray) -> np.ndarray:
     """Return float32 values with 10 bits of mantissa."""
     bits = np.ascontiguousarray(values).view(np.uint32)
     return ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def opener(machine: Machine) -> Callable[[str], types.ModuleType]:
+    """Return the __getattr__ of cupy_backends.cuda.libs.
+
+    It finds libraries that pip installed, which an import of a module by its full name does not; NVRTC is opened
+    when it is first called.
+    """
+    known = {"cublas": cublas(machine), "cusolver": types.ModuleType("cusolver"), "nvrtc": _nvrtc(machine)}
+
+    def open_library(name: str) -> types.ModuleType:
+        if name not in known:
+            raise AttributeError(name)
+        if name in machine.absent and name != "nvrtc":
+            raise ImportError(f'Failure finding "lib{name}.so":\n  no such file')
+        return known[name]
+
+    return open_library
+
+
+def _nvrtc(machine: Machine) -> types.ModuleType:
+    module = types.ModuleType("nvrtc")
+
+    def version() -> tuple[int, int]:
+        if "nvrtc" in machine.absent:
+            raise RuntimeError('Failure finding "libnvrtc.so":\n  no such file')
+        return (12, 9)
+
+    module.getVersion = version  # type: ignore[attr-defined]
+    return module
 
 
 def cublas(machine: Machine) -> types.ModuleType:
@@ -86,10 +118,26 @@ def cholesky(machine: Machine, matrices: ndarray) -> ndarray:
         try:
             matrix[...] = np.linalg.cholesky(whole)
         except np.linalg.LinAlgError:
+            if machine.linalg == "raise":
+                raise
             how = FAILURES[machine.failed_cholesky % len(FAILURES)]
             machine.failed_cholesky += 1
             _leave(matrix, whole, how)
     return ndarray(out)
+
+
+def errstate(machine: Machine) -> Callable[..., Any]:
+    """Return cupyx.errstate."""
+
+    @contextlib.contextmanager
+    def state(*, linalg: str) -> Iterator[None]:
+        before, machine.linalg = machine.linalg, linalg
+        try:
+            yield
+        finally:
+            machine.linalg = before
+
+    return state
 
 
 def _leave(matrix: np.ndarray, whole: np.ndarray, how: str) -> None:

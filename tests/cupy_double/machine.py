@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from typing import Any
 
 GRANULE = 512  # bytes to which CuPy's pool rounds an allocation
 
@@ -13,7 +14,11 @@ class OutOfMemoryError(MemoryError):
 
 
 class CUDARuntimeError(RuntimeError):
-    """As cupy.cuda.runtime.CUDARuntimeError."""
+    """As cupy.cuda.runtime.CUDARuntimeError; status 2 is cudaErrorMemoryAllocation."""
+
+    def __init__(self, text: str, status: int = 999) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 class Machine:
@@ -35,13 +40,18 @@ class Machine:
         self.memory = 1 << 30
         self.limit = 0
         self.current = 0
+        self.device: Any = None  # the class of devices; set by namespace.py
         self.used = self.cached = self.peak = 0
         self.count: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
         self.failed_cholesky = 0
         self.ranges: list[str] = []
         self.open_ranges: Counter[int] = Counter()
+        self.linalg = "ignore"  # as cupyx.errstate has it: "raise" makes a failed factorisation an error
         self.fault: str | None = None  # text of the error with which the driver answers
+        self.shut: str | None = None  # text of the error with which the device refuses a process
+        self.page_locked: int | None = None  # bytes that one page-locked buffer may have; None: any
+        self.absent: set[str] = set()  # libraries that are not installed
 
     def note(self, kind: str, nbytes: int = 0) -> None:
         """Count an event, and a transfer's bytes."""
@@ -90,7 +100,7 @@ class Block:
             raise OutOfMemoryError(
                 f"Out of memory allocating {rounded:,} bytes (allocated so far: {machine.used:,})"
             )
-        self.nbytes = rounded
+        self.nbytes, self.place = rounded, machine.current
         machine.cached = max(0, machine.cached - rounded)
         machine.used += rounded
         machine.peak = max(machine.peak, machine.used)

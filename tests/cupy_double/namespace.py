@@ -166,6 +166,8 @@ def _raw_module(machine: Machine) -> type:
                         raise AssertionError(f"double: a bare Python {type(argument)} as a kernel argument")
                     if isinstance(argument, ndarray) and not argument.flags.c_contiguous:
                         raise AssertionError("double: a kernel was given an array with strides")
+                    if isinstance(argument, ndarray) and argument.device.id != machine.current:
+                        raise AssertionError("double: a kernel was given memory of another device")
                 host = tuple(a.host if isinstance(a, ndarray) else a for a in args)
                 run(grid, block, host, shared_mem=shared_mem)
 
@@ -187,6 +189,8 @@ def _runtime(machine: Machine) -> types.SimpleNamespace:
         return {"name": b"double", "major": major, "minor": minor, "totalGlobalMem": machine.memory}
 
     def free() -> tuple[int, int]:
+        if machine.shut is not None:
+            raise CUDARuntimeError(machine.shut)
         return machine.memory - machine.used - machine.cached, machine.memory
 
     return types.SimpleNamespace(
@@ -202,26 +206,6 @@ def _runtime(machine: Machine) -> types.SimpleNamespace:
     )
 
 
-def _device(machine: Machine) -> type:
-    class Device:
-        """As cupy.cuda.Device."""
-
-        def __init__(self, number: int | None = None) -> None:
-            self.id = machine.current if number is None else number
-
-        def use(self) -> None:
-            """Make it the current device."""
-            if not 0 <= self.id < machine.devices:
-                raise CUDARuntimeError("cudaErrorInvalidDevice: invalid device ordinal")
-            machine.current = self.id
-
-        def synchronize(self) -> None:
-            """Wait for everything."""
-            streams.NULL.synchronize()
-
-    return Device
-
-
 def modules(machine: Machine) -> dict[str, types.ModuleType]:
     """Return the double's modules by name, for sys.modules."""
     ndarray.machine = machine
@@ -234,8 +218,9 @@ def modules(machine: Machine) -> dict[str, types.ModuleType]:
     for name in CONSTANTS:
         setattr(cupy, name, getattr(np, name))
     pool = Pool(machine)
+    machine.device = streams.device(machine)
     vars(cupy).update(
-        __version__="double",
+        __version__="14.2.0",
         ndarray=ndarray,
         empty=_empty,
         empty_like=lambda a, dtype=None: _empty(a.shape, dtype or a.dtype),
@@ -251,7 +236,7 @@ def modules(machine: Machine) -> dict[str, types.ModuleType]:
         get_default_pinned_memory_pool=lambda: types.SimpleNamespace(free_all_blocks=lambda: None),
         cuda=types.SimpleNamespace(
             runtime=_runtime(machine),
-            Device=_device(machine),
+            Device=machine.device,
             Stream=streams.Stream,
             Event=streams.Event,
             get_current_stream=streams.get_current_stream,
@@ -266,23 +251,22 @@ def modules(machine: Machine) -> dict[str, types.ModuleType]:
     )
 
     def empty_pinned(shape: Any, dtype: Any = float) -> Pinned:
-        return _empty_host(shape, dtype).view(Pinned)
+        host = _empty_host(shape, dtype)
+        if machine.page_locked is not None and host.nbytes > machine.page_locked:
+            raise CUDARuntimeError("cudaErrorMemoryAllocation: out of memory", 2)
+        return host.view(Pinned)
 
-    vars(cupyx).update(empty_pinned=empty_pinned, lapack=lapack)
+    vars(cupyx).update(empty_pinned=empty_pinned, errstate=libraries.errstate(machine), lapack=lapack)
     lapack.potrs = libraries.potrs  # type: ignore[attr-defined]
     names = ("cupy_backends", "cupy_backends.cuda", "cupy_backends.cuda.libs")
     found = {name: types.ModuleType(name) for name in names}
-    blas = libraries.cublas(machine)
-    found["cupy_backends.cuda.libs"].cublas = blas  # type: ignore[attr-defined]
-    for name in ("nvrtc", "cusolver"):
-        found[f"cupy_backends.cuda.libs.{name}"] = types.ModuleType(name)
+    found["cupy_backends.cuda.libs"].__getattr__ = libraries.opener(machine)  # type: ignore[method-assign]
     return {
         **found,
         **libraries.cucim(),
         "cupy": cupy,
         "cupyx": cupyx,
         "cupyx.lapack": lapack,
-        "cupy_backends.cuda.libs.cublas": blas,
     }
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tests.cupy_double.machine import Machine
+from tests.cupy_double.machine import CUDARuntimeError, Machine
 
 
 class Stream:
@@ -75,6 +75,36 @@ class Event:
 
 
 NULL = Stream(null=True)
+
+
+def device(machine: Machine) -> type:
+    """Return the class of devices."""
+
+    class Device:
+        """As cupy.cuda.Device."""
+
+        def __init__(self, number: int | None = None) -> None:
+            self.id = machine.current if number is None else number
+
+        def use(self) -> None:
+            """Make it the current device."""
+            if not 0 <= self.id < machine.devices:
+                raise CUDARuntimeError("cudaErrorInvalidDevice: invalid device ordinal")
+            machine.current = self.id
+
+        def __enter__(self) -> Device:
+            self.before = machine.current
+            self.use()
+            return self
+
+        def __exit__(self, *_: Any) -> None:
+            machine.current = self.before
+
+        def synchronize(self) -> None:
+            """Wait for everything."""
+            NULL.synchronize()
+
+    return Device
 
 
 def get_current_stream() -> Stream:

@@ -71,6 +71,7 @@ def hog(
     hog_rules.check(pixels, layout, block_norm, transform_sqrt, dtype)
     if out is None:
         out = np.empty((len(pixels), layout.n_features), dtype=dtype)
+    hog_rules.check_out(out, len(pixels), layout, dtype)
     _run(pixels, layout, BLOCK_NORMS.index(block_norm), transform_sqrt, out)
     return out
 

@@ -7,7 +7,9 @@ on CuPy's current stream; results come home only through :func:`get`.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,39 +36,63 @@ __all__ = [
 ]
 
 name = "gpu"
-_chosen: device.Found | None = None
+_chosen: device.Found | None = None  # by select
+_thread = threading.local()  # device: the number of the GPU that the thread was given
 _MODULES = ("clock", "hog", "preprocess", "scores", "wls")
 _TRANSFERS = ("first_not_finite", "get", "holds", "map_images", "put", "rows")
 
 
 def select(number: int) -> device.Found:
-    """Make GPU `number` the one that this thread works on.
+    """Make GPU `number` the one that this process works on, in this thread and in others.
 
     Raises
     ------
     BackendError
         If it cannot be used.
     """
-    global _chosen  # noqa: PLW0603  the device is a property of the process, as CUDA has it
+    global _chosen  # noqa: PLW0603  the choice is the process's
     found = device.find(number)
-    importlib.import_module("cupy").cuda.Device(number).use()
-    if _chosen is None:
-        marks = importlib.import_module("pipeline.backends.gpu.clock")
-        if marks.has_ranges():
-            spans.add(marks.Ranges())
+    _use(found)
+    _name_ranges()
     _chosen = found
     return found
 
 
 def require() -> device.Found:
-    """Return the GPU in use; the first one, if none was selected.
+    """Return the GPU in use. If none was selected, that is the one on which CuPy works, and it stays so.
+
+    CUDA's current device belongs to a thread: one that comes here for the first time is given the GPU selected.
 
     Raises
     ------
     BackendError
         If none can be used.
     """
-    return _chosen or select(0)
+    if _chosen is None:
+        return _current()
+    if getattr(_thread, "device", None) != _chosen.device:
+        _use(_chosen)
+    return _chosen
+
+
+@functools.cache
+def _current() -> device.Found:
+    found = device.find(None)
+    _name_ranges()
+    return found
+
+
+@functools.cache
+def _name_ranges() -> None:
+    """Let NVIDIA's profilers see the names of stages, once in a process."""
+    marks = importlib.import_module("pipeline.backends.gpu.clock")
+    if marks.has_ranges():
+        spans.add(marks.Ranges())
+
+
+def _use(found: device.Found) -> None:
+    importlib.import_module("cupy").cuda.Device(found.device).use()
+    _thread.device = found.device
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import cupy as cp
+import cupyx
 import numpy as np
 
 from pipeline.backends.solve import Factor, factorise
@@ -97,15 +98,19 @@ def _diagonal(matrices: Any) -> Any:
 
 
 def _cholesky(matrices: Any) -> Any:
-    if matrices.shape[1] <= BATCHED:
-        return cp.linalg.cholesky(matrices)
-    return cp.stack([cp.linalg.cholesky(matrices[j]) for j in range(len(matrices))])
+    with cupyx.errstate(
+        linalg="ignore"
+    ):  # whatever the caller has set: failures are looked for, class by class
+        if matrices.shape[1] <= BATCHED:
+            return cp.linalg.cholesky(matrices)
+        return cp.stack([cp.linalg.cholesky(matrices[j]) for j in range(len(matrices))])
 
 
 def _solve(lower: Any, rhs: Any) -> Any:
     """Return the solutions (J, q) of lower lower' x = rhs."""
     from cupyx.lapack import potrs
 
-    if lower.shape[1] <= BATCHED:
-        return potrs(lower, rhs[:, :, None].copy(), True).reshape(rhs.shape)
-    return cp.stack([potrs(lower[j], rhs[j].copy(), True) for j in range(len(lower))])
+    with cupyx.errstate(linalg="ignore"):
+        if lower.shape[1] <= BATCHED:
+            return potrs(lower, rhs[:, :, None].copy(), True).reshape(rhs.shape)
+        return cp.stack([potrs(lower[j], rhs[j].copy(), True) for j in range(len(lower))])

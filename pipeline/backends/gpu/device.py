@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 from typing import Any, NamedTuple
 
 from pipeline.errors import BackendError
 
 OLDEST = {12: (7, 0), 13: (7, 5)}  # compute capability that NVRTC of each CUDA release still compiles for
-LIBRARIES = (
-    ("cupy_backends.cuda.libs.nvrtc", "NVRTC"),
-    ("cupy_backends.cuda.libs.cublas", "cuBLAS"),
-    ("cupy_backends.cuda.libs.cusolver", "cuSOLVER"),
-)
+OLDEST_CUPY = (14, 0, 1)
+LIBRARIES = {"nvrtc": "NVRTC", "cublas": "cuBLAS", "cusolver": "cuSOLVER"}
 INSTALL = "pip install 'hogboost[gpu-cu12]' (driver for CUDA 12) or 'hogboost[gpu-cu13]' (CUDA 13)"
 
 
@@ -37,8 +35,8 @@ class Found(NamedTuple):
         )
 
 
-def find(device: int) -> Found:
-    """Return what is known of GPU number `device`.
+def find(device: int | None) -> Found:
+    """Return what is known of GPU number `device`; of the one that CuPy works on in this thread if it is None.
 
     Raises
     ------
@@ -48,6 +46,8 @@ def find(device: int) -> Found:
     cupy = _cupy()
     driver, runtime = _driver(cupy)
     count = _count(cupy)
+    if device is None:
+        device = int(cupy.cuda.Device().id)
     if device >= count:
         last = f"0 to {count - 1}" if count > 1 else "0"
         raise BackendError(
@@ -65,6 +65,7 @@ def find(device: int) -> Found:
             + (" or the extra gpu-cu12" if runtime >= 13000 and capability >= OLDEST[12] else "")
         )
     _libraries(runtime)
+    _open(cupy, device, name)
     return Found(device, name, int(properties["totalGlobalMem"]), driver, runtime)
 
 
@@ -72,12 +73,19 @@ def _cupy() -> Any:
     if importlib.util.find_spec("cupy") is None:
         raise BackendError(f"backend=gpu needs CuPy, which is not installed: {INSTALL}; or use backend=cpu")
     try:
-        return importlib.import_module("cupy")
+        cupy = importlib.import_module("cupy")
     except Exception as error:  # whatever a broken installation raises, the user is told in one line
         raise BackendError(
             f"CuPy is installed but cannot be imported ({_line(error)}): reinstall it with {INSTALL}; "
             "or use backend=cpu"
         ) from error
+    if tuple(int(part) for part in re.findall(r"\d+", cupy.__version__)[:3]) < OLDEST_CUPY:
+        oldest = ".".join(map(str, OLDEST_CUPY))
+        raise BackendError(
+            f"CuPy {cupy.__version__} is installed, but backend=gpu needs {oldest} or later: {INSTALL}; "
+            "or use backend=cpu"
+        )
+    return cupy
 
 
 def _driver(cupy: Any) -> tuple[int, int]:
@@ -124,15 +132,34 @@ def _count(cupy: Any) -> int:
 
 
 def _libraries(runtime: int) -> None:
-    """Make sure that the libraries CuPy opens at first use are there."""
-    for module, library in LIBRARIES:
+    """Make sure that the libraries CuPy opens at first use are there.
+
+    They are asked for as CuPy itself asks: as attributes of its package of libraries, which also finds those that pip
+    installed. An import of the module by its full name would look on the system's search path only.
+    """
+    package = importlib.import_module("cupy_backends.cuda.libs")
+    for module, library in LIBRARIES.items():
         try:
-            importlib.import_module(module)
-        except ImportError as error:
+            found = getattr(package, module)
+            if module == "nvrtc":
+                found.getVersion()  # its module imports without the library
+        except Exception as error:  # ImportError, or what the search for a library raises
             raise BackendError(
                 f"{library} of CUDA {runtime // 1000} cannot be loaded ({_line(error)}): "
                 f"pip install 'cupy-cuda{runtime // 1000}x[ctk]'; or use backend=cpu"
             ) from error
+
+
+def _open(cupy: Any, device: int, name: str) -> None:
+    """Make sure that the GPU lets this process in: it may be full, or given to one process only."""
+    try:
+        with cupy.cuda.Device(device):
+            cupy.cuda.runtime.memGetInfo()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise BackendError(
+            f"GPU {device} ({name}) cannot be opened ({_line(error)}): end other programs on it (nvidia-smi), "
+            "choose another backend.device, or use backend=cpu"
+        ) from error
 
 
 def _release(version: int) -> str:

@@ -93,6 +93,7 @@ def hog(
     if isinstance(pixels, cp.ndarray):
         if out is None:
             out = cp.empty((len(pixels), layout.n_features), dtype=dtype)
+        hog_rules.check_out(out, len(pixels), layout, dtype)
         features(pixels, out)
         return out
     return transfer.map_images(np.asarray(pixels), None, features, layout.n_features, dtype, 0)
@@ -148,8 +149,13 @@ def _cotangents(layout: HogLayout, source: np.dtype, transform_sqrt: bool, dtype
 
 @functools.cache
 def _edges(orientations: int, real: str, device: int) -> Any:
-    """Return the cotangents of the bins' edges on the current device, whose number is `device`."""
-    return cp.asarray(hog_rules.cotangents(orientations, np.dtype(real)))
+    """Return the cotangents of the bins' edges on the current device, whose number is `device`.
+
+    They are kept for later calls, which may work on another stream: so their copy is waited for.
+    """
+    found = cp.asarray(hog_rules.cotangents(orientations, np.dtype(real)))
+    cp.cuda.get_current_stream().synchronize()
+    return found
 
 
 def _count(images: Any, layout: HogLayout, definitions: tuple, cotangents: Any) -> Any:

@@ -17,6 +17,7 @@ import cupy as cp
 from pipeline.backends.gpu import hog as gpu_hog
 from pipeline.backends.hog_layout import HogLayout
 
+MOST_CHANNELS = 4  # so short a last axis may be meant as channels
 CUDA_MEMORY = (2, 13)  # DLPack's device types whose memory a GPU reads: CUDA and CUDA managed
 
 
@@ -65,7 +66,8 @@ def hog(
 
     Notes
     -----
-    Equal to scikit-image's features to 1e-6. Work is queued on CuPy's current stream.
+    Equal to scikit-image's features to 1e-6. Work is queued on the current stream of the device that holds `image`,
+    where the result is too.
     """
     if visualize:
         raise ValueError(
@@ -84,8 +86,14 @@ def hog(
     if single:
         images = images[None]
     channels = None if channel_axis is None else images.shape[-1]
-    layout = HogLayout(images.shape[1:3], orientations, pixels_per_cell, cells_per_block, channels)
-    features = gpu_hog.hog(images, layout, block_norm, transform_sqrt, dtype)
+    try:
+        layout = HogLayout(images.shape[1:3], orientations, pixels_per_cell, cells_per_block, channels)
+    except ValueError as error:
+        if channels is None and not single and images.shape[-1] <= MOST_CHANNELS:
+            raise ValueError(f"{error}; if the last axis holds channels, give channel_axis=-1") from error
+        raise
+    with images.device:
+        features = gpu_hog.hog(images, layout, block_norm, transform_sqrt, dtype)
     if not feature_vector:
         features = features.reshape(len(images), *layout.feature_shape)
     return features[0] if single else features

@@ -17,6 +17,12 @@ from pipeline.errors import BackendError
 
 log = logging.getLogger(__name__)
 
+OUT_OF_MEMORY = {  # classes of CuPy's errors, and the status by which each says it
+    ("CUDARuntimeError", 2),
+    ("CUDADriverError", 2),
+    ("CUBLASError", 3),
+    ("CUSOLVERError", 2),
+}
 SHARE = 0.5  # of the free memory that one step may plan to use
 LARGEST = 1 << 30  # bytes of one chunk, beyond which larger chunks are no faster
 
@@ -75,9 +81,21 @@ def attempt(work: Callable[..., Any], *arguments: Any) -> bool:
     """Call work(*arguments); return False if an allocation failed; what it had allocated is free then."""
     try:
         work(*arguments)
-    except cp.cuda.memory.OutOfMemoryError:
+    except (MemoryError, RuntimeError) as error:
+        if not ran_out(error):
+            raise
         return False
     return True
+
+
+def ran_out(error: BaseException) -> bool:
+    """Tell whether an error says that memory ran out: of CuPy's pool, or elsewhere in the driver or a library.
+
+    Page-locked buffers, the work space of cuBLAS and cuSOLVER and the stacks of kernels are not taken from the pool.
+    """
+    if isinstance(error, cp.cuda.memory.OutOfMemoryError):
+        return True
+    return (type(error).__name__, getattr(error, "status", None)) in OUT_OF_MEMORY
 
 
 def halved(size: int, what: str) -> int:

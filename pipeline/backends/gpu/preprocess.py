@@ -7,6 +7,7 @@ cuCIM; gaussian smooths a whole chunk in one call; clahe goes image by image.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +21,10 @@ from pipeline.config import Preprocess, PreprocessName
 from pipeline.errors import BackendError
 
 PIXEL_BYTES = 40  # work space per pixel: float64 copies, their filtered forms, indices of the tables
+_CUCIM = {
+    "cucim.skimage.exposure": ("rescale_intensity", "equalize_hist", "equalize_adapthist"),
+    "cucim.skimage.filters": ("gaussian",),
+}
 NEEDS_CUCIM = (PreprocessName.gaussian, PreprocessName.clahe)
 
 
@@ -36,6 +41,16 @@ def _check_cucim(step: Preprocess) -> None:
             f"preprocess={step.name.value} on backend=gpu needs cuCIM, which is not installed: "
             f"pip install cucim-cu{major}; or use preprocess=none or backend=cpu"
         )
+    try:
+        for module, names in _CUCIM.items():
+            found = importlib.import_module(module)
+            for name in names:
+                getattr(found, name)  # cuCIM loads its parts when they are asked for
+    except Exception as error:  # whatever a broken installation raises, the user is told in one line
+        raise BackendError(
+            f"preprocess={step.name.value} on backend=gpu needs cuCIM, which is installed but cannot be imported "
+            f"({' '.join(str(error).split())}): reinstall it; or use preprocess=none or backend=cpu"
+        ) from error
 
 
 def apply(pixels: Any, step: Preprocess) -> Any:

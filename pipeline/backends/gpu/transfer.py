@@ -64,7 +64,7 @@ def get(array: Any) -> np.ndarray:
 def rows(array: Any, index: np.ndarray) -> Any:
     """Return array[index] for host row numbers, contiguous. Numbers out of range are an IndexError.
 
-    CuPy itself wraps them silently.
+    CuPy itself wraps them silently. Rows that find no room beside `array` come home and stream from there.
     """
     index = np.asarray(index)
     if index.size and (index.min() < 0 or index.max() >= array.shape[0]):
@@ -72,7 +72,10 @@ def rows(array: Any, index: np.ndarray) -> Any:
     if not isinstance(array, cp.ndarray):
         host = array.host if isinstance(array, HostMatrix) else np.asarray(array)
         return HostMatrix(np.ascontiguousarray(host[index]))
-    return cp.take(array, cp.asarray(index), axis=0)
+    made: list[Any] = []
+    if memory.attempt(lambda: made.append(cp.take(array, cp.asarray(index), axis=0))):
+        return made[0]
+    return streamed(get(array)[index])
 
 
 def map_images(

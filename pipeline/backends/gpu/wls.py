@@ -192,7 +192,7 @@ def _grams(X: Any, center: Any, W: Any, classes: slice, tf32: bool) -> Any:
             add(block[:main], W[part][:main], cut)
             if main < m:
                 add(block[main:], W[part][main:], 1)
-        except cp.cuda.memory.OutOfMemoryError:
+        except (MemoryError, RuntimeError):
             total[...] = before
             raise
 
