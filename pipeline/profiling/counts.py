@@ -89,7 +89,9 @@ def hog(work: Work) -> Count:
     squares = work.block_norm.startswith("L2")
     votes = cells * math.prod(layout.pixels_per_cell) * (8 + 3 * bins)
     folded = cells * bins * (3 if squares else 2)
-    norms = blocks * (sum(layout.cells_per_block) + (3 if squares else 2))
+    rows, cols = layout.cells_per_block
+    across = layout.cells[0] * layout.blocks[1] * cols  # once for all blocks of a column
+    norms = across + blocks * (rows + (3 if squares else 2))
     written = {"L1": 1, "L1-sqrt": 2, "L2": 1, "L2-Hys": 5}[work.block_norm]
     again = 3 * blocks if work.block_norm == "L2-Hys" else 0
     operations = votes + folded + norms + again + written * work.features

@@ -94,8 +94,10 @@ def sums(work: Work) -> Count:
     rows = 6 * n * f  # R and W side by side
     if work.backend == "gpu":
         width = (1 + PANELS) / (2 * PANELS) if q >= PANELLED else 1.0
-        passes = 1 + (4.5 if q >= PANELLED else 2) * f  # X once; scaled rows written, and read by each panel
-        moved = (3 * n * q + rows + passes * n * q + n * f) * s + 2.0 * q * q * f * (s + 8)
+        passes = (
+            1 + (1 + (PANELS * width if q >= PANELLED else 1)) * f
+        )  # X once; scaled rows written, and read by panels
+        moved = (3 * n * q + rows + passes * n * q + n * f) * s + q * q * f * (s * width + s + 16.0)
         operations = products + f * n * (2 * q + 2.0 * q * q * width)
         held = f * (n * q * s + q * q * (8.0 + s))
     else:
