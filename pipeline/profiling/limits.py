@@ -149,9 +149,9 @@ def best(work: Callable[[], Any], tries: int = TRIES) -> float:
     return min(seconds)
 
 
-def copy(threads: int, size: int = COPIED) -> float:
+def copy(threads: int, size: int | None = None) -> float:
     """Return the bytes per second of a copy of memory on so many threads, read and written both counted."""
-    each = max(size // threads // 8, 1)
+    each = max((size or COPIED) // threads // 8, 1)
     # ones, not zeros: pages that were never written are all the same page, which stays in cache
     sources = [np.ones(each) for _ in range(threads)]
     targets = [np.ones(each) for _ in range(threads)]
@@ -183,9 +183,9 @@ def product(dtype: str, threads: int, size: int | None = None) -> float:
         return 2.0 * n**3 / best(lambda: np.matmul(a, b, out=out))
 
 
-def python_call(calls: int = CALLS) -> float:
+def python_call(calls: int | None = None) -> float:
     """Return the seconds of one call of NumPy on a few numbers: nearly all of it is Python's overhead."""
-    a, out = np.ones(4), np.empty(4)
+    a, out, calls = np.ones(4), np.empty(4), calls or CALLS
 
     def work() -> None:
         for _ in range(calls):

@@ -37,8 +37,12 @@ def on_host(row: Row, count: Count, limits: Limits, threads: int, found: Share |
         words = f"{row.cores:.1f} cores busy with arithmetic that is no matrix product"
         return Verdict(Cause.arithmetic, words + _at(found), *told(found))
     if overhead(row, count, limits):
-        piece = row.wall / max(count.calls, row.calls)
-        words = f"one core, in small steps ({duration(piece)} each) of which the work itself is a fraction"
+        pieces = max(count.calls, row.calls)
+        words = "one core runs Python code"
+        if count.kind != "python" and pieces > 1:
+            words += (
+                f": {pieces} small steps of {duration(row.wall / pieces)}, far more than the work in them"
+            )
         return Verdict(Cause.python, words + _at(found), *told(found))
     if limits.cores == 1:
         return Verdict(Cause.arithmetic, "the one core that there is is busy" + _at(found), *told(found))

@@ -22,25 +22,30 @@ TRIES = 5
 
 
 def measure(
-    copied: int = COPIED, moved: int = MOVED, size: dict[str, int] | None = None, launches: int = LAUNCHES
+    copied: int | None = None,
+    moved: int | None = None,
+    size: dict[str, int] | None = None,
+    launches: int | None = None,
 ) -> dict[str, Any]:
-    """Return the device's part of ``profiling.limits.Limits``; about a second.
+    """Return the device's part of ``profiling.limits.Limits``.
 
     Parameters
     ----------
     copied, moved : bytes of one array for the copy on the device and over the bus; less if memory is short
     size : rows of the matrices, by type
     launches : small kernels timed together
+
+    All have defaults that take about a second together.
     """
     room = memory.free_bytes() // SHARE
-    to_device, to_host = _bus(max(1, min(moved, room)))
+    to_device, to_host = _bus(max(1, min(moved or MOVED, room)))
     rates = {name: _product(name, n, room) for name, n in (size or SIZE).items()}
     return {
-        "device_copy": _copy(max(1, min(copied, room) // 8)),
+        "device_copy": _copy(max(1, min(copied or COPIED, room) // 8)),
         "device_product": rates,
         "to_device": to_device,
         "to_host": to_host,
-        "launch": _launch(launches),
+        "launch": _launch(launches or LAUNCHES),
     }
 
 
