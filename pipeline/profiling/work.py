@@ -31,6 +31,7 @@ class Work:
     source : "folder", "packed", "digits" or "synthetic"
     files, file_bytes : files read, and their bytes together (0 where nothing is read)
     plots : whether PNG files are drawn
+    block_norm : of the features
     """
 
     images: int
@@ -51,6 +52,7 @@ class Work:
     files: int = 0
     file_bytes: int = 0
     plots: bool = True
+    block_norm: str = "L2-Hys"
 
     @property
     def features(self) -> int:
@@ -122,6 +124,7 @@ def describe(
         files=files[0],
         file_bytes=files[1],
         plots=cfg.plots,
+        block_norm=cfg.hog.block_norm,
     )
 
 
