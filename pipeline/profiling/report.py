@@ -10,6 +10,7 @@ import dataclasses
 import json
 import math
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +135,9 @@ class Point:
 
 @dataclass(frozen=True)
 class Fit:
-    """The law that the points of a sweep follow. The names in `values`, by kind, with t in seconds:
+    """The law that the points of a sweep follow.
+
+    The names in `values`, by kind, with t in seconds:
 
     "amdahl": t = seconds_one (serial + (1 - serial) / x)
     "power": t = fixed + factor x ** exponent; `fixed` may be absent
@@ -227,7 +230,8 @@ class Report:
         from pipeline.files import atomic
 
         with atomic(path) as stream:
-            json.dump(self.to_dict(), stream, indent=2, ensure_ascii=False, allow_nan=False)
+            # ASCII: the path of a file may hold bytes that are no UTF-8, and the file must stay readable
+            json.dump(self.to_dict(), stream, indent=2, ensure_ascii=True, allow_nan=False)
             stream.write("\n")
 
 
@@ -239,10 +243,14 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(one) for one in value]
-    if value is None or isinstance(value, bool | int | str):
-        return value
+    return _atom(value)
+
+
+def _atom(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.name
+    if getattr(value, "shape", None) == ():  # a NumPy scalar
+        value = value.item()
     if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if hasattr(value, "item") and getattr(value, "shape", None) == ():  # a NumPy scalar
-        return _plain(value.item())
-    return str(value)  # paths, enumerations' values are shown, not parsed
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
