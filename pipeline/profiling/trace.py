@@ -93,7 +93,7 @@ def write(
         json.dump(trace(recording, counters), stream, separators=(",", ":"), allow_nan=False)
 
 
-def _meta(name: str, thread: int, **values: Any) -> dict[str, Any]:
+def _meta(name: str, thread: int, /, **values: Any) -> dict[str, Any]:
     return {"name": name, "ph": "M", "ts": 0, "pid": PROCESS, "tid": thread, "args": values}
 
 
