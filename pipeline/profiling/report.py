@@ -117,7 +117,9 @@ class CompareRow:
     stages: dict[str, float] = field(default_factory=dict)
     ratio: float | None = None  # seconds of the slowest row / seconds of this one
     extrapolated: str | None = None  # from how many images, rounds, classes; None: measured in full
-    features_difference: float | None = None  # largest absolute, from the first row's features
+    features_difference: float | None = (
+        None  # largest absolute, from the features of the first that ran in full
+    )
     label_agreement: float | None = None  # share of held-out images with the same predicted label
     accuracy: float | None = None
     reason: str | None = None  # why it did not run
@@ -143,6 +145,8 @@ class Fit:
     "power": t = fixed + factor x ** exponent; `fixed` may be absent
     "line": t = fixed + slope x
     "ratio": no curve; ratio = seconds of the last point / seconds of the first
+
+    There may be others, such as the exponents of single stages.
     """
 
     kind: str

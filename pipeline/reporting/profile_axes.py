@@ -101,14 +101,26 @@ def svg(
     )  # fmt: skip
 
 
-def grid(x: Scale, y: Scale, x_label: str, y_label: str, most: tuple[int, int] = (7, 5)) -> list[Markup]:
-    """Return lines, numbers and names of two axes; the vertical axis is named above it, to be read upright."""
+def grid(
+    x: Scale, y: Scale, x_label: str, y_label: str, most: tuple[int, int], whole: bool = False
+) -> list[Markup]:
+    """Return lines, numbers and names of two axes; the vertical axis is named above it, to be read upright.
+
+    Parameters
+    ----------
+    most : (int, int)
+        About how many numbers the axes have.
+    whole : bool
+        Whether only whole numbers make sense along `x`.
+    """
     drawn = []
     for value in y.ticks(most[1]):
         at = _n(y(value))
         drawn.append(line(x.begin, y(value), x.end, y(value), "grid"))
-        drawn.append(text(x.begin - 7, float(at) + 4, axis_number(value), anchor="end"))
+        drawn.append(text(x.begin - 7, float(at) + 4, axis_number(value, 5), anchor="end"))
     for value in x.ticks(most[0]):
+        if whole and value != round(value):
+            continue
         drawn.append(line(x(value), y.begin, x(value), y.begin + 4, "axis"))
         drawn.append(text(x(value), y.begin + 18, axis_number(value), anchor="middle"))
     drawn.append(line(x.begin, y.begin, x.end, y.begin, "axis"))
@@ -117,8 +129,10 @@ def grid(x: Scale, y: Scale, x_label: str, y_label: str, most: tuple[int, int] =
     return drawn
 
 
-def axis_number(value: float) -> str:
-    """Return the number at a tick."""
+def axis_number(value: float, most: int = 9) -> str:
+    """Return the number at a tick; one longer than `most` characters in thousands."""
+    if value >= 1000 and len(f"{value:,.6g}") > most:
+        return f"{value / 1000:,.6g}k"
     return f"{value:,.6g}" if abs(value) < 1e6 else f"{value:.0e}".replace("e+0", "e").replace("e+", "e")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import jinja2
 from markupsafe import Markup
 
 from pipeline.files import atomic
-from pipeline.profiling.report import CompareRow, Report, Stage, Sweep
+from pipeline.profiling.report import CompareRow, Report, Stage, Sweep, label
 from pipeline.reporting import profile_axes, profile_roofline, profile_sweeps, units
 
 SMALL = 0.01  # stages with less of the time share one line
@@ -27,17 +28,25 @@ SECTIONS = (
     "machine",
     "method",
 )
-CAUSES = {
-    "files": "files",
-    "python": "Python",
-    "one_core": "one core",
-    "memory": "memory bandwidth",
-    "arithmetic": "arithmetic",
-    "copies": "copies",
-    "launches": "launches",
-    "compile": "compiling",
-    "waiting": "waiting",
-    "small": "short",
+WORK = {
+    "images": "Images",
+    "fit": "Fitted to",
+    "watched": "Watched, to stop early",
+    "tested": "Held out",
+    "classes": "Classes",
+    "n_features": "Features of an image",
+    "rounds": "Rounds",
+    "columns": "Features of a round",
+    "learner": "Learner",
+    "backend": "Backend",
+    "threads": "Threads",
+    "source": "Data",
+    "files": "Files",
+    "file_bytes": "Size of the files",
+    "preprocess": "Preprocessing",
+    "feature_bytes": "Bytes of a feature",
+    "number_bytes": "Bytes of a number in boosting",
+    "plots": "Pictures drawn",
 }
 # Names and units of what limits.Limits measures; another key is shown as it stands.
 LIMITS = {
@@ -45,7 +54,7 @@ LIMITS = {
     "copy_one": ("Memory, copying, one thread", "B/s"),
     "product": ("Matrix product, all threads", "FLOP/s"),
     "product_one": ("Matrix product, one thread", "FLOP/s"),
-    "disk_read": ("Reading files", "B/s"),
+    "disk_read": ("Reading a file for the first time", "B/s"),
     "python_call": ("A call in Python", "s"),
     "device_copy": ("GPU memory, copying", "B/s"),
     "device_product": ("GPU matrix product", "FLOP/s"),
@@ -53,6 +62,9 @@ LIMITS = {
     "to_host": ("GPU to host", "B/s"),
     "launch": ("Launching a kernel", "s"),
     "cores": ("Cores", ""),
+    "threads": ("Threads that measured", ""),
+    "disk_read_is": ("Read that file", ""),
+    "cached_read": ("Reading a file again", "B/s"),
 }
 
 
@@ -65,7 +77,6 @@ class Bar:
     width: float
     note: str = ""
     part: str = ""  # share of the whole
-    chip: str = ""
     kind: str = ""  # CSS class
     low: float | None = None  # percent: where the spread begins and ends
     high: float | None = None
@@ -87,11 +98,21 @@ def render(report: Report) -> str:
         undefined=jinja2.StrictUndefined,
         finalize=lambda value: value if isinstance(value, Markup) else units.clean(value),
     )
-    for function in (units.duration, units.amount, units.share, units.exact_share, units.digits, cause):
+    for function in (
+        units.duration,
+        units.amount,
+        units.share,
+        units.exact_share,
+        units.digits,
+        sentence,
+        times,
+        difference,
+    ):
         environment.filters[getattr(function, "__name__")] = function  # noqa: B009  mypy: a union of callables
     return environment.get_template("profile.html.j2").render(
         report=report,
         total=report.total,
+        verdict=headline(report.total.verdict),
         marks=Markup(profile_axes.MARKS),
         facts=_facts(report),
         strip=_strip(report.stages),
@@ -106,8 +127,9 @@ def render(report: Report) -> str:
                   for kind, size in (("wide", (1040.0, 470.0)), ("narrow", (350.0, 400.0)))],
         flat=[stage for stage in report.stages if stage not in profile_roofline.plotted(report) and stage.gb_per_s],
         limits=list(limit_rows(report.machine.limits)),
+        facts_of_machine=[(units.sentence(name), value) for name, value in report.machine.facts.items()],
         settings=list(flattened(report.settings)),
-        work=list(flattened(report.work)),
+        work=list(work_rows(report.work)),
     )  # fmt: skip
 
 
@@ -141,9 +163,10 @@ def file_name(sweep: Sweep) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "_", sweep.name)[:60] or "unnamed"
 
 
-def cause(key: str) -> str:
-    """Return a cause as a person reads it."""
-    return CAUSES.get(key, key)
+def headline(verdict: str) -> tuple[str, str]:
+    """Return the first sentence of a verdict and the rest."""
+    first, stop, rest = verdict.partition(". ")
+    return (first + ".", rest) if stop else (verdict, "")
 
 
 def flattened(tree: Mapping[str, Any], above: str = "") -> Iterable[tuple[str, str]]:
@@ -156,9 +179,18 @@ def flattened(tree: Mapping[str, Any], above: str = "") -> Iterable[tuple[str, s
             yield name, f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
+def work_rows(work: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """Return name and value of what was to be done."""
+    for key, value in flattened(work):
+        name = WORK.get(key, key)
+        yield name, units.amount(work[key], "B") if key == "file_bytes" else value
+
+
 def limit_rows(limits: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     """Return name and value with unit of each measured limit."""
     for key, value in limits.items():
+        if value is None:  # no such device
+            continue
         name, unit = LIMITS.get(key, (key, ""))
         parts = value.items() if isinstance(value, Mapping) else [("", value)]
         for part, one in parts:
@@ -167,7 +199,7 @@ def limit_rows(limits: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 def _with_unit(value: Any, unit: str) -> str:
     if not isinstance(value, int | float) or isinstance(value, bool):
-        return "-" if value is None else str(value)
+        return str(value)
     if unit == "s":
         return units.duration(value) if value >= 1e-6 else f"{units.digits(value * 1e9, 2)} ns"
     return units.amount(value, unit) if unit else f"{value:,}"
@@ -203,7 +235,11 @@ def _facts(report: Report) -> list[tuple[str, str, str]]:
     if total.device_memory is not None:
         found.append(("GPU memory", units.amount(total.device_memory, "B"), "at most"))
     if total.accuracy is not None:
-        loss = f"log-loss {total.log_loss:.4f}" if total.log_loss is not None else "held-out images"
+        loss = (
+            f"log-loss {total.log_loss:.4f}"
+            if total.log_loss is not None and math.isfinite(total.log_loss)
+            else "held-out images"
+        )
         found.append(("Accuracy", units.exact_share(total.accuracy), loss))
     return found  # fmt: skip
 
@@ -221,12 +257,19 @@ def _strip(stages: Sequence[Stage]) -> list[Bar]:
             stage.label,
             units.duration(stage.wall),
             100.0 * stage.wall / whole,
-            part=units.share(stage.share),
-            kind="longest" if stage is longest else "",
+            _inside(stage.label, stage.wall / whole),
+            units.share(stage.share),
+            "longest" if stage is longest else "",
         )
         for stage in stages
         if stage.wall > 0.0
     ]
+
+
+def _inside(name: str, share: float) -> str:
+    """Return the name of a stage if it has room in the band of a wide page."""
+    name = units.sentence(name.removeprefix("Boosting: "))
+    return name if share * 1040.0 >= 8.0 * len(name) + 18.0 else ""
 
 
 def _stage_bars(stages: Sequence[Stage]) -> list[Bar]:
@@ -238,9 +281,8 @@ def _stage_bars(stages: Sequence[Stage]) -> list[Bar]:
             stage.label,
             units.duration(stage.wall),
             100.0 * stage.wall / scale,
-            stage.verdict,
+            _note(stage),
             units.share(stage.share),
-            cause(stage.cause),
             "longest" if stage is shown[0] else "",
             100.0 * stage.spread[0] / scale,
             100.0 * stage.spread[1] / scale,
@@ -249,10 +291,20 @@ def _stage_bars(stages: Sequence[Stage]) -> list[Bar]:
     ]
 
 
+def _note(stage: Stage) -> str:
+    """Return the verdict, and what of the time is the device's."""
+    if stage.device is None:
+        return stage.verdict
+    return f"{stage.verdict.rstrip('.')}. {units.duration(stage.device)} on the GPU."
+
+
 def _first_bars(costs: Mapping[str, float]) -> list[Bar]:
     scale = max(costs.values(), default=0.0) or 1.0
     ordered = sorted(costs.items(), key=lambda one: -one[1])
-    return [Bar(name, units.duration(s), 100.0 * max(s, 0.0) / scale) for name, s in ordered]
+    return [
+        Bar(units.sentence(label(name)), units.duration(s), 100.0 * max(s, 0.0) / scale)
+        for name, s in ordered
+    ]
 
 
 def _compare_bars(rows: Sequence[CompareRow]) -> list[Bar]:
@@ -263,10 +315,16 @@ def _compare_bars(rows: Sequence[CompareRow]) -> list[Bar]:
             bars.append(Bar(row.backend, "not run", 0.0, row.reason or "no reason given", kind="absent"))
             continue
         note = f"extrapolated: {row.extrapolated}" if row.extrapolated else ""
-        ratio = f"{units.digits(row.ratio)}×" if row.ratio is not None else ""
         kind = "extrapolated" if row.extrapolated else ""
         bars.append(
-            Bar(row.backend, units.duration(row.seconds), 100.0 * row.seconds / scale, note, ratio, kind=kind)
+            Bar(
+                row.backend,
+                units.duration(row.seconds),
+                100.0 * row.seconds / scale,
+                note,
+                units.times(row.ratio),
+                kind,
+            )
         )
     return bars
 

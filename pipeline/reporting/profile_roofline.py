@@ -5,6 +5,7 @@ Williams, Waterman and Patterson 2009: a stage of I operations per byte reaches 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ def plotted(report: Report) -> list[Stage]:
 def roofs(report: Report) -> list[Roof]:
     """Return the measured limits that the plotted stages have: of all threads, of one thread, of the device."""
     limits = report.machine.limits
-    precision = "float64" if report.work.get("number_bytes") == 8 else "float32"
+    precision = _precision(report)
     places = {on_device(stage) for stage in plotted(report)}
     wanted: list[tuple[bool, str, str, str, str]] = [
         (False in places, "all threads", "copy", "product", ""),
@@ -57,8 +58,12 @@ def roofs(report: Report) -> list[Roof]:
     for there, name, copy, product, kind in wanted:
         peak = _of(limits.get(product), precision)
         if there and limits.get(copy) and peak:
-            found.append(Roof(f"{name}, {precision}", float(limits[copy]), peak, kind))
+            found.append(Roof(name, float(limits[copy]), peak, kind))
     return found
+
+
+def _precision(report: Report) -> str:
+    return "float64" if report.work.get("number_bytes") == 8 else "float32"
 
 
 def _of(value: Any, precision: str) -> float | None:
@@ -83,12 +88,13 @@ def draw(report: Report, width: float, height: float, ident: str, alone: bool = 
     ridges = [roof.peak / roof.bandwidth for roof in lines]
     x = axes.Scale(min(intensity + ridges) / 4, max(intensity + ridges) * 8, 52, width - 12, log=True)
     top = max(roof.peak for roof in lines) / 1e9
-    y = axes.Scale(min(rate) / 3, top * 3, height - 46, 30, log=True)
+    y = axes.Scale(min(rate) / 3, top * 2.2, height - 46, 30, log=True)
     most = (max(3, int(width / 90)), 7)
     drawn = axes.grid(x, y, "operations per byte", "GFLOP/s (both axes logarithmic)", most)
     taken: list[Box] = []
+    precision = _precision(report)
     for roof in lines:
-        drawn += _roof(roof, x, y, taken)
+        drawn += _roof(roof, precision if width > 500 else "", x, y, taken)
     places = [(x(i), y(r)) for i, r in zip(intensity, rate, strict=True)]
     drawn += _points(stages, places, (x.begin, y.end, x.end, y.begin), taken)
     words = "; ".join(
@@ -98,13 +104,13 @@ def draw(report: Report, width: float, height: float, ident: str, alone: bool = 
     return axes.svg(width, height, ident, "Roofline: rate over operations per byte", words, drawn, alone)
 
 
-def _roof(roof: Roof, x: axes.Scale, y: axes.Scale, taken: list[Box]) -> list[Markup]:
+def _roof(roof: Roof, precision: str, x: axes.Scale, y: axes.Scale, taken: list[Box]) -> list[Markup]:
     """Draw one roof; its slope enters the plot at the left or at the bottom."""
     ridge = roof.peak / roof.bandwidth
     begin = max(x.low, y.low * 1e9 / roof.bandwidth)
     corners = [(begin, begin * roof.bandwidth), (ridge, roof.peak), (x.high, roof.peak)]
     pixels = [(x(i), y(rate / 1e9)) for i, rate in corners]
-    name = f"{roof.name}: {amount(roof.peak, 'FLOP/s')}"
+    name = f"{roof.name}{', ' if precision else ''}{precision}: {amount(roof.peak, 'FLOP/s')}"
     below = 16.0 if roof.kind == "one" else -7.0
     drawn = [
         axes.path(pixels, f"roof {roof.kind}".strip()),
@@ -117,6 +123,10 @@ def _roof(roof: Roof, x: axes.Scale, y: axes.Scale, taken: list[Box]) -> list[Ma
         )
     )  # fmt: skip
     (x0, y0), (x1, y1) = pixels[:2]
+    for (ax, ay), (bx, by) in itertools.pairwise(pixels):  # names keep off the lines
+        steps = max(1, int(math.hypot(bx - ax, by - ay) / 6))
+        along = [(ax + (bx - ax) * k / steps, ay + (by - ay) * k / steps) for k in range(steps + 1)]
+        taken += [(px - 2, py - 2, px + 2, py + 2) for px, py in along]
     words = f"memory {amount(roof.bandwidth, 'B/s')}"
     length = math.hypot(x1 - x0, y1 - y0)
     if roof.kind != "one" and length > axes.width_of(words) + 30:

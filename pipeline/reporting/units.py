@@ -70,3 +70,24 @@ def exact_share(value: float | None) -> str:
 def clean(text: object) -> str:
     """Return `text` on one line, with characters that no page and no terminal should get as escapes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
+def sentence(text: str) -> str:
+    """Return `text` with a capital at its beginning; the rest may hold names and stays."""
+    return text[:1].upper() + text[1:]
+
+
+def full(text: str) -> str:
+    """Return `text` with a capital at its beginning and a stop at its end."""
+    text = sentence(text.strip())
+    return text if not text or text[-1] in ".!?" else text + "."
+
+
+def times(ratio: float | None) -> str:
+    """Return a ratio as "250×"."""
+    return "-" if ratio is None else "1×" if ratio == 1.0 else f"{digits(ratio)}×"
+
+
+def difference(value: float | None) -> str:
+    """Return a tiny number."""
+    return "-" if value is None else f"{value:.1e}" if value else "0"
