@@ -94,11 +94,12 @@ def stages(report: Report, width: int) -> list[RenderableType]:
     """Return the stages, the longest first, each with its verdict."""
     listed = sorted((s for s in report.stages if s.share >= SMALL), key=lambda stage: -stage.wall)
     small = [s for s in report.stages if s.share < SMALL]
-    wide = width >= WIDE
+    wide, device = width >= WIDE, _any_device(report)
+    room = 20 if wide else 11 if device else 16
     table = _table("Where the time goes")
     table.add_column("stage", no_wrap=True, max_width=30)
-    table.add_column("", no_wrap=True, width=16 if not wide else 20)
-    for name in ("time", "share", "cores", *(("GPU",) if _any_device(report) else ())):
+    table.add_column("", no_wrap=True, width=room)
+    for name in ("time", "share", "cores", *(("GPU",) if device else ())):
         table.add_column(name, justify="right", no_wrap=True)
     if wide:
         table.add_column("rate", justify="right", no_wrap=True)
@@ -106,7 +107,7 @@ def stages(report: Report, width: int) -> list[RenderableType]:
         table.add_column("why", ratio=1, overflow="fold")
     longest = max((s.wall for s in listed), default=0.0) or 1.0
     for stage in listed:
-        table.add_row(*_stage_cells(stage, stage.wall / longest, report, wide))
+        table.add_row(*_stage_cells(stage, bar(stage.wall / longest, room), device, wide))
     rows: list[RenderableType] = [table]
     if not wide:
         rows.append(_why(listed))
@@ -120,13 +121,12 @@ def _any_device(report: Report) -> bool:
     return any(stage.device is not None for stage in report.stages)
 
 
-def _stage_cells(stage: Stage, part: float, report: Report, wide: bool) -> list[Text]:
-    colour = "yellow" if part == 1.0 else "cyan"
+def _stage_cells(stage: Stage, drawn: str, device: bool, wide: bool) -> list[Text]:
     cells = [
-        _text(stage.label, 30), Text(bar(part, 20 if wide else 16), style=colour), Text(duration(stage.wall)),
+        _text(stage.label, 30), Text(drawn, style="cyan"), Text(duration(stage.wall)),
         Text(share(stage.share)), Text(f"{stage.cores:.1f}"),
     ]  # fmt: skip
-    if _any_device(report):
+    if device:
         cells.append(Text(duration(stage.device)))
     if wide:
         cells += [Text(_rate(stage)), Text(share(stage.share_of_limit)), _text(stage.verdict)]
@@ -203,7 +203,7 @@ def advice(listed: Sequence[Advice], wall: float) -> list[RenderableType]:
         rows += [
             _text(f"{rank}. {sentence(one.title)}", style="bold"),
             Exact(f"   {clean(one.override)}", style="green"),
-            Padding(Group(*body), (0, 0, 0, 3)),
+            Padding(Group(*body), (0, 0, 1 if rank < len(listed) else 0, 3)),
         ]
     return rows
 

@@ -73,8 +73,9 @@ def clean(text: object) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return `text` with a capital at its beginning; the rest may hold names and stays."""
-    return text[:1].upper() + text[1:]
+    """Return `text` with a capital at its beginning, unless it begins with a name such as float32 or n_rounds=5."""
+    first = text.partition(" ")[0]
+    return text[:1].upper() + text[1:] if first.rstrip(",:;.").isalpha() else text
 
 
 def full(text: str) -> str:
