@@ -111,6 +111,8 @@ def _roof(roof: Roof, precision: str, x: axes.Scale, y: axes.Scale, taken: list[
     corners = [(begin, begin * roof.bandwidth), (ridge, roof.peak), (x.high, roof.peak)]
     pixels = [(x(i), y(rate / 1e9)) for i, rate in corners]
     name = f"{roof.name}{', ' if precision else ''}{precision}: {amount(roof.peak, 'FLOP/s')}"
+    if axes.width_of(name) > pixels[2][0] - pixels[1][0]:
+        name = amount(roof.peak, "FLOP/s")
     below = 16.0 if roof.kind == "one" else -7.0
     drawn = [
         axes.path(pixels, f"roof {roof.kind}".strip()),

@@ -89,11 +89,12 @@ def _curve(sweep: Sweep, shift: float) -> list[Markup]:
     drawn += [axes.circle(x(p.x), y(p.seconds), 5, "measured", _told(p)) for p in points]
     ends = points if len(points) <= 3 else (points[0], points[-1])
     for p in ends:
-        last = x(p.x) > WIDTH - 60
-        at = x(p.x) - (2 if last else 0)
-        drawn.append(
-            axes.text(at, y(p.seconds) - 11, duration(p.seconds), "name", "end" if last else "middle")
-        )
+        at, anchor = x(p.x), "middle"
+        if at > WIDTH - 60:
+            anchor = "end"
+        elif at < 80:
+            at, anchor = at - 6, "start"
+        drawn.append(axes.text(at, y(p.seconds) - 11, duration(p.seconds), "name", anchor))
     return drawn
 
 
