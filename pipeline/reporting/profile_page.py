@@ -134,8 +134,12 @@ def write(report: Report, folder: str | Path) -> list[Path]:
     contents = {"profile.html": render(report)}
     for sweep in report.sweeps:
         drawn = profile_sweeps.draw(sweep, "sweep", alone=True)
-        if drawn is not None:
-            contents[f"sweep_{file_name(sweep)}.svg"] = str(drawn) + "\n"
+        if drawn is None:
+            continue
+        name = f"sweep_{file_name(sweep)}"
+        while f"{name}.svg" in contents:
+            name += "_"
+        contents[f"{name}.svg"] = f"{drawn}\n"
     for name, content in contents.items():
         with atomic(folder / name) as stream:
             stream.write(content)
