@@ -144,11 +144,11 @@ def test_an_override_is_copied_as_it_stands(opened):
     page.evaluate(
         "navigator.clipboard.writeText = text => { window.copied = text; return Promise.resolve() }"
     )
-    button = page.locator("#advice [data-copy]").first
+    button = page.locator("#advice [data-copy]").nth(1)  # the first is the command that packs
     button.click()
     page.wait_for_function("window.copied !== undefined")
     assert page.evaluate("window.copied") == profile_sample.digits().advice[0].override
-    page.wait_for_function("document.querySelector('#advice [data-copy]').textContent === 'Copied'")
+    page.wait_for_function("document.querySelectorAll('#advice [data-copy]')[1].textContent === 'Copied'")
 
 
 def test_links_lead_to_sections_that_exist(opened):

@@ -89,6 +89,7 @@ def render(report: Report) -> str:
         units.digits,
         units.sentence,
         units.full,
+        units.what_comes_first,
         units.times,
         units.difference,
     ):

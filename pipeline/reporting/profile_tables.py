@@ -22,6 +22,7 @@ from pipeline.reporting.units import (
     sentence,
     share,
     times,
+    what_comes_first,
 )
 
 WIDE = 120  # columns from which verdicts stand beside the figures
@@ -179,13 +180,17 @@ def compare(rows: Sequence[CompareRow]) -> list[RenderableType]:
 def sweep(one: Sweep, width: int) -> list[RenderableType]:
     """Return the points of a sweep with bars, and the law they follow."""
     table = _table(clean(f"Sweep of {one.name}"))
-    table.add_column(_text(one.x_label, 30), justify="right", no_wrap=True, max_width=30)
+    names = max(len(clean(point.label)) for point in one.points)
+    room = max(12, min(32 if width < WIDE else 48, width - min(names, 40) - 14))
+    table.add_column(
+        _text(one.x_label), justify="right", max_width=40, min_width=min(names, 40), overflow="fold"
+    )
     table.add_column("", no_wrap=True)
     table.add_column("time", justify="right", no_wrap=True)
     longest = max(point.seconds for point in one.points) or 1.0
     for point in one.points:
-        drawn = Text(bar(point.seconds / longest, 32 if width < WIDE else 48), style="cyan")
-        table.add_row(_text(point.label, 30), drawn, duration(point.seconds))
+        drawn = Text(bar(point.seconds / longest, room), style="cyan")
+        table.add_row(_text(point.label, 40), drawn, duration(point.seconds))
     return [table, *([_text(full(one.fit.words))] if one.fit is not None else [])]
 
 
@@ -193,6 +198,7 @@ def advice(listed: Sequence[Advice], wall: float) -> list[RenderableType]:
     """Return what to try, the best first: the gain, the override to type, and why."""
     rows: list[RenderableType] = [Text("What to try", style="bold")]
     for rank, one in enumerate(listed, 1):
+        title, before = what_comes_first(one.title)
         gain = f"predicted {_gain(one.predicted_gain)}"
         if one.measured_gain is not None:
             gain += f", measured {_gain(one.measured_gain)}"
@@ -201,7 +207,8 @@ def advice(listed: Sequence[Advice], wall: float) -> list[RenderableType]:
             body.append(_text(full(one.caveat)))
         body.append(Text(clean(f"How it was predicted: {full(one.model)}"), style="dim"))
         rows += [
-            _text(f"{rank}. {sentence(one.title)}", style="bold"),
+            _text(f"{rank}. {sentence(title)}", style="bold"),
+            *([Exact(f"   first, once: {clean(before)}", style="green")] if before else []),
             Exact(f"   {clean(one.override)}", style="green"),
             Padding(Group(*body), (0, 0, 1 if rank < len(listed) else 0, 3)),
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -92,3 +93,9 @@ def times(ratio: float | None) -> str:
 def difference(value: float | None) -> str:
     """Return a tiny number."""
     return "-" if value is None else f"{value:.1e}" if value else "0"
+
+
+def what_comes_first(title: str) -> tuple[str, str]:
+    """Split the title of advice such as "pack the images, first: python -m pipeline pack ...": title and command."""
+    found = re.fullmatch(r"(.+?),? first: (python -m .+)", title)
+    return (found[1], found[2]) if found else (title, "")
