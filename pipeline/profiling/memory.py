@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 EVERY = 0.02  # seconds between two looks: each takes some 10 us
+MOST_SAMPLES = 20_000  # kept for the trace; when there are more, every second one goes
 
 
 class MemoryWatch:
@@ -17,13 +18,13 @@ class MemoryWatch:
     ----------
     stage : name of the stage at work; set by the one who knows
     highest : most bytes seen
-    seen : every look
+    samples : (nanoseconds of ``time.perf_counter_ns``, bytes) of the looks
     """
 
     def __init__(self) -> None:
         self.stage = ""
         self.highest = 0
-        self.seen: list[tuple[float, int]] = []  # (time.perf_counter(), bytes)
+        self.samples: list[tuple[int, int]] = []
         self._peaks: dict[str, int] = {}
         self._enough = threading.Event()
         self._thread = threading.Thread(target=self._run, name="memory watch", daemon=True)
@@ -61,9 +62,15 @@ class MemoryWatch:
         return self._peaks
 
     def _run(self) -> None:
+        looks, stride = 0, 1
         while not self._enough.wait(EVERY):
             stage, now = self.stage, self.read()
-            self.seen.append((time.perf_counter(), now))
+            looks += 1
+            if looks % stride == 0:
+                self.samples.append((time.perf_counter_ns(), now))
+            if len(self.samples) == MOST_SAMPLES:
+                del self.samples[::2]
+                stride *= 2
             self._peaks[stage] = max(self._peaks.get(stage, 0), now)
 
 
