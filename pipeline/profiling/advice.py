@@ -14,10 +14,10 @@ from pipeline.errors import PipelineError
 from pipeline.profiling import held_out
 from pipeline.profiling.candidates import Candidate, Measured, derived
 from pipeline.profiling.changes import Tell, overridden, quiet, scratch
-from pipeline.profiling.forecast import Forecaster
 from pipeline.profiling.report import Advice
 from pipeline.profiling.runs import Run, Runner
 from pipeline.profiling.sweeps import cores
+from pipeline.profiling.trials import Predictor
 
 log = logging.getLogger(__name__)
 
@@ -59,14 +59,14 @@ def advise(
     found: dict[str, Advice] = {}
     begin = perf_counter()
     with scratch(run.cfg) as folder:
-        forecaster = Forecaster(run, getattr(runs[-1].trained, "images", None), runner, Path(folder))
+        predictor = Predictor(run, getattr(runs[-1].trained, "images", None), runner, Path(folder))
         for number, candidate in enumerate(hopeful):
             if perf_counter() - begin > budget_seconds:
                 left = ", ".join(one.override for one in hopeful[number:])
                 log.info("not tried for want of time: %s", left)
                 break
             tell(candidate.override)
-            advice = _predicted(candidate, run, forecaster)
+            advice = _predicted(candidate, run, predictor)
             keys = " ".join(word.partition("=")[0] for word in candidate.override.split())
             if keys not in found or found[keys].predicted_gain < advice.predicted_gain:
                 found[keys] = advice
@@ -84,12 +84,12 @@ def _measured(runs: Sequence[Run], losses: Callable[[Run], list[float]]) -> Meas
     return Measured(last.settings, last.work, seconds, cores(), losses(last))
 
 
-def _predicted(candidate: Candidate, run: Measured, forecaster: Forecaster) -> Advice:
+def _predicted(candidate: Candidate, run: Measured, predictor: Predictor) -> Advice:
     """Return the advice: stages that the candidate does not change take what they took."""
-    forecast = forecaster(candidate)
-    stages = set(run.seconds) | set(forecast.seconds)
+    predicted = predictor(candidate)
+    stages = set(run.seconds) | set(predicted.seconds)
     gain = sum(
-        run.seconds.get(stage, 0.0) - forecast.seconds.get(stage, 0.0)
+        run.seconds.get(stage, 0.0) - predicted.seconds.get(stage, 0.0)
         for stage in stages
         if stage != "all" and candidate.concerns(stage)
     )
@@ -99,7 +99,7 @@ def _predicted(candidate: Candidate, run: Measured, forecaster: Forecaster) -> A
         run.seconds["all"] - gain,
         gain,
         candidate.why,
-        forecast.words,
+        predicted.words,
         candidate.caveat,
     )
 

@@ -13,17 +13,13 @@ from pathlib import Path
 
 from pipeline import config
 from pipeline.backends.hog_layout import HogLayout
+from pipeline.profiling.learner_costs import LEARNERS, operations
 from pipeline.profiling.report import label
 from pipeline.profiling.work import Work
 
 LEARNING = ("boost", "evaluate")
 AFTER_PIXELS = ("hog", *LEARNING)
 COARSE = ([10, 10], [2, 2])  # pixels per cell and cells per block of hog=coarse
-LEARNERS = {  # as in conf/classifier
-    "subspace": {"n_rounds": "100", "learning_rate": "0.3", "l2": "1.0", "subspace_size": "128"},
-    "ridge": {"n_rounds": "20", "learning_rate": "0.5", "l2": "1.0"},
-    "componentwise": {"n_rounds": "200", "learning_rate": "0.5"},
-}
 
 
 @dataclass(frozen=True)
@@ -32,8 +28,7 @@ class Candidate:
 
     Attributes
     ----------
-    title : what to do, for a person
-    override : exact, as typed
+    title, override : what to do, for a person and exactly as typed
     changes : beginnings of the keys of the stages that it can change
     most : largest share of these stages that it can save
     why : the measured figures that speak for it
@@ -88,9 +83,11 @@ class Measured:
 
     def told(self, *keys: str) -> str:
         """Return how much the stages take, in words."""
-        names = " and ".join(label(key) for key in keys)
+        names = [("Boosting" if key == "boost" else label(key)) for key in keys]
         seconds, whole = self.of(*keys), self.seconds["all"]
-        return f"{names} {'take' if len(keys) > 1 else 'takes'} {seconds:.2f} s of {whole:.2f} s ({seconds / whole:.0%})"
+        take = "take" if len(keys) > 1 else "takes"
+        listed = " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+        return f"{listed} {take} {seconds:.2f} s of {whole:.2f} s ({seconds / whole:.0%})"
 
 
 def derived(run: Measured) -> Iterator[Candidate]:
@@ -107,7 +104,8 @@ def _packed(run: Measured) -> Iterator[Candidate]:
     name = f"{Path(data.path).name if data.path else data.name.name}_{image.height}x{image.width}.npz"
     source = f"data={data.name.name}" if data.path is None else shlex.quote(f"data.path={data.path}")
     if run.work.source == "synthetic":
-        source += f" data.n={data.n} data.classes={data.classes} data.difficulty={data.difficulty} data.seed={data.seed}"
+        source += f" data.n={data.n} data.classes={data.classes}"
+        source += f" data.difficulty={data.difficulty} data.seed={data.seed}"
     out = shlex.quote(f"out={name}")
     size = f"image.height={image.height} image.width={image.width} image.fit={image.fit.name}"
     yield Candidate(
@@ -116,7 +114,7 @@ def _packed(run: Measured) -> Iterator[Candidate]:
         ("read", "decode"),
         1.0,
         f"{run.told('read', 'decode')}; a packed set is mapped into memory without decoding",
-        f"packing takes about {run.of('read', 'decode'):.2g} s once, and again whenever the images or their size change",
+        f"packing takes about {run.of('read', 'decode'):.2g} s once, and again when the images or their size change",
         "packed",
     )
 
@@ -154,32 +152,23 @@ def _precision(run: Measured) -> Iterator[Candidate]:
         if kind is config.FloatType.float64
     ]
     if wide:
+        are = "are" if len(wide) > 1 else "is"
         yield Candidate(
             "compute in float32 instead of float64",
             " ".join(f"{key}=float32" for key in wide),
             AFTER_PIXELS,
             0.75,
-            f"{' and '.join(wide)} {'are' if len(wide) > 1 else 'is'} float64, twice the bytes; {run.told('hog', 'boost')}",
+            f"{' and '.join(wide)} {are} float64, twice the bytes; {run.told('hog', 'boost')}",
             "features and sums have 7 digits instead of 16; accuracy hardly ever depends on the rest",
         )
 
 
-def operations(run: Measured, learner: str, columns: int, rounds: int) -> float:
-    """Return about how many floating-point operations boosting takes: sums of products, factorisations, values."""
-    n, p, fits = run.work.fit, run.work.features, run.work.fits
-    if learner == "componentwise":
-        return rounds * 6.0 * n * p * fits
-    q = {"subspace": min(columns, p), "random_features": columns}.get(learner, p)
-    drawn = 2.0 * n * p * q if learner == "random_features" else 0.0
-    return rounds * (drawn + fits * (1.0 * n * q * q + q**3 / 3.0 + 6.0 * n * q))
-
-
 def _learner(run: Measured) -> Iterator[Candidate]:
     now = run.work.learner
-    cost = operations(run, now, run.work.columns, run.work.rounds)
+    cost = operations(run.work, now, run.work.columns, run.work.rounds)
     cheaper = []
     for name, settings in LEARNERS.items():
-        there = operations(run, name, int(settings.get("subspace_size", 0)), int(settings["n_rounds"]))
+        there = operations(run.work, name, int(settings.get("subspace_size", 0)), int(settings["n_rounds"]))
         if name != now and there < 0.5 * cost:
             cheaper.append((there, name, settings))
     for there, name, settings in sorted(cheaper, key=lambda one: one[0])[:2]:
@@ -252,7 +241,8 @@ def _patience(run: Measured) -> Iterator[Candidate]:
         "classifier.early_stopping=true",
         LEARNING,
         1.0,
-        f"{run.told('boost')}; the held-out log-loss has not fallen for {run.cfg.classifier.patience} rounds at round {last}",
+        f"{run.told('boost')}; at round {last} the held-out log-loss has not fallen for "
+        f"{run.cfg.classifier.patience} rounds",
         f"{run.cfg.split.validation:.0%} of the training images are watched instead of fitted to",
         "patience",
         last,

@@ -27,7 +27,7 @@ PER_STEP = ("random_features",)  # learners whose models are evaluated round by 
 
 
 @dataclass(frozen=True)
-class Forecast:
+class Predicted:
     """Seconds of stages, and how they were predicted, in words."""
 
     seconds: dict[str, float]
@@ -35,7 +35,7 @@ class Forecast:
 
 
 @dataclass(frozen=True)
-class Forecaster:
+class Predictor:
     """Predicts for one measured run.
 
     Attributes
@@ -51,7 +51,7 @@ class Forecaster:
     runner: Runner
     folder: Path
 
-    def __call__(self, candidate: Candidate) -> Forecast:
+    def __call__(self, candidate: Candidate) -> Predicted:
         """Return the seconds of the stages of the candidate's settings; those it does not change may be missing."""
         if candidate.method == "packed":
             return self._packed()
@@ -62,7 +62,7 @@ class Forecaster:
     def _settings(self, override: str = "") -> config.Train:
         return overridden(replace(self.run.cfg, run_dir=str(self.folder)), override)
 
-    def _short_runs(self, candidate: Candidate) -> Forecast:
+    def _short_runs(self, candidate: Candidate) -> Predicted:
         cfg = self._settings(candidate.override)
         rounds = candidate.rounds or self._rounds(cfg)
         boosts = any(candidate.concerns(stage) for stage in ("boost", "boost/sums"))
@@ -71,13 +71,13 @@ class Forecaster:
         points = [_observed(self.runner, with_rounds(cfg, r)) for r in few]
         seconds = _predict(points, rounds, cfg.classifier.learner.name)
         if len(few) == 1:
-            return Forecast(seconds, "measured in a short run with it")
+            return Predicted(seconds, "measured in a short run with it")
         shown = f"two short runs with it, of {few[0]} and {few[1]} rounds, extrapolated to {rounds}"
         if candidate.method == "patience":
             shown += "; the last round by the rule of patience on the loss of the held-out images"
-        return Forecast(seconds, shown)
+        return Predicted(seconds, shown)
 
-    def _fewer(self, candidate: Candidate) -> Forecast:
+    def _fewer(self, candidate: Candidate) -> Predicted:
         asked, rounds = self.run.work.rounds, candidate.rounds or 1
         few = max(1, rounds // 4)
         seconds = {stage: t for stage, t in self.run.seconds.items() if stage != "all"}
@@ -87,7 +87,7 @@ class Forecaster:
             Observation(self.run.work.images, asked, _by_step(seconds, learner)),
         ]
         words = f"the line through the rounds measured: {few} and {asked}"
-        return Forecast(_predict(points, rounds, learner), words)
+        return Predicted(_predict(points, rounds, learner), words)
 
     def _rounds(self, cfg: config.Train) -> int:
         """Return the rounds that settings mean; where the measured run was stopped early, so will this one be."""
@@ -100,13 +100,13 @@ class Forecaster:
         return asked
 
     def _few(self, rounds: int) -> list[int]:
-        """Return two numbers of rounds to run: the larger boosts for about a second, if a round takes as long as now."""
+        """Return two numbers of rounds to run: the larger boosts for about a second, as rounds are now."""
         each = sum(t for stage, t in self.run.seconds.items() if of_rounds(stage)) / self.run.work.rounds
         wanted = math.ceil(BOOSTED / each) if each > 0.0 else 40
         more = min(rounds, max(6, min(40, wanted)))
         return [max(1, more // 4), more] if more > 1 else [1]
 
-    def _packed(self) -> Forecast:
+    def _packed(self) -> Predicted:
         """Write images as a packed set, read them and touch every page; in proportion to their number."""
         images = self.images
         if images is None:
@@ -130,7 +130,7 @@ class Forecaster:
             times.append(first - begin - (perf_counter() - first))
         seconds = max(min(times), 0.0) * len(images) / len(chosen)
         words = f"{len(chosen)} images were packed and read: {seconds:.3f} s for {len(images)}"
-        return Forecast({"read": seconds, "decode": 0.0}, words)
+        return Predicted({"read": seconds, "decode": 0.0}, words)
 
 
 def _touch(pixels: np.ndarray) -> int:
