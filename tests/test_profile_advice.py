@@ -33,7 +33,7 @@ def law(cfg, work):
     n, p, q, r, threads = work.images, work.features, work.columns, work.rounds, work.threads
     seconds = {
         "read": 0.01,
-        "hog": 1e-8 * n * p * work.feature_bytes / threads + 1e-3 * -(-n // cfg.chunk),
+        "hog": 1e-8 * n * p * work.feature_bytes / threads + 4e-3 * -(-n // cfg.chunk),
         "boost/set-up": 1e-9 * n * p * work.number_bytes,
         "boost/columns": 1e-8 * n * q * r,
         "boost/sums": 3e-12 * r * work.fits * work.fit * q * q * work.number_bytes / threads,
