@@ -74,6 +74,10 @@ class Train:
     split: Split = field(default_factory=Split)
     run_dir: str = MISSING  # filled in by the command line
     plots: bool = True  # false: no PNG files
+    chunk: int = 1024  # images in memory at a time, beside the features; fewer need less
+
+    def __post_init__(self) -> None:
+        whole("chunk", self.chunk, 1, 10_000_000)
 
 
 @dataclass

@@ -53,11 +53,11 @@ def _saved_model(cfg: config.Evaluate, path: str, name: str, stages: Stages) -> 
     labels = _labels_of_model(steps.require_labels(images, cfg.data), images.class_names, model.class_names)
     proba = np.empty((len(labels), len(model.class_names)))
     with progress("label") as advance:
-        for begin in range(0, len(labels), steps.CHUNK):
-            part = slice(begin, begin + steps.CHUNK)
+        for begin in range(0, len(labels), cfg.chunk):
+            part = slice(begin, begin + cfg.chunk)
             with stages("label"):
                 proba[part] = model.predict_proba(images.pixels[part])
-            advance(min(begin + steps.CHUNK, len(labels)), len(labels))
+            advance(min(begin + cfg.chunk, len(labels)), len(labels))
     scores = score(labels, proba, model.class_names)
     folder = Path(cfg.run_dir)
     with stages("save"):
@@ -140,7 +140,14 @@ def _cross_validation(cfg: config.Evaluate, name: str, stages: Stages) -> float:
     with progress("features") as advance:
         everything = np.arange(len(labels))
         X = steps.features(
-            images.pixels, everything, cfg.preprocess, hog, stages=stages, advance=advance, paths=images.paths
+            images.pixels,
+            everything,
+            cfg.preprocess,
+            hog,
+            cfg.chunk,
+            stages=stages,
+            advance=advance,
+            paths=images.paths,
         )
     folds: list[Scores] = []
     for number, (train, test) in enumerate(parts, start=1):

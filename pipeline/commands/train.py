@@ -80,7 +80,14 @@ def train(cfg: config.Train, stages: Stages) -> Trained:
         order = np.concatenate([fitted, watched, held_out])
         with progress("features") as advance:
             X = steps.features(
-                images.pixels, order, cfg.preprocess, hog, stages=stages, advance=advance, paths=images.paths
+                images.pixels,
+                order,
+                cfg.preprocess,
+                hog,
+                cfg.chunk,
+                stages=stages,
+                advance=advance,
+                paths=images.paths,
             )
         last = len(fitted) + len(watched)
         X_fit, X_watch, X_test = X[: len(fitted)], X[len(fitted) : last], X[last:]
