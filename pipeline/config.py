@@ -108,7 +108,7 @@ class Profile(Train):
 
     repeats: int = 3  # warm runs that are measured, after a first one
     compare: list[str] = field(default_factory=list)  # backends to run the same work: [reference,cpu,gpu]
-    compare_budget: float = 120.0  # seconds that the slow reference may take; more work is extrapolated
+    budget: float = 120.0  # seconds, about, for each of: the slow reference, a sweep, the search for advice
     sweep: list[str] = field(default_factory=list)  # threads, dtype, batch, images, size; one or [several]
     advice: bool = True  # look for what would shorten the run
     verify_advice: bool = False  # follow each piece of advice and measure it
@@ -116,7 +116,7 @@ class Profile(Train):
 
     def __post_init__(self) -> None:
         whole("repeats", self.repeats, 1, 1000)
-        check(0.0 < self.compare_budget <= 1e6, "compare_budget", self.compare_budget, "seconds above 0")
+        check(0.0 < self.budget <= 1e6, "budget", self.budget, "seconds above 0")
 
 
 @dataclass

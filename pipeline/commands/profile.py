@@ -16,7 +16,7 @@ from pipeline.commands.doctor import machine_facts
 from pipeline.commands.train import train
 from pipeline.errors import ConfigError
 from pipeline.model import software
-from pipeline.profiling import advice, assemble, compare, limits, stacks, sweeps, trace, work
+from pipeline.profiling import advice, assemble, compare, limits, memory, stacks, sweeps, trace, work
 from pipeline.profiling.record import Recorder
 from pipeline.profiling.report import Machine, Report
 from pipeline.profiling.runs import Run
@@ -40,6 +40,7 @@ def measured(cfg: config.Train, listen: bool = True) -> Run:
     name = backends.choose(cfg.backend.name.name, cfg.backend.device, lambda line: None)
     backend = backends.get(name)
     stages = Stages()
+    memory.release()
     with backend.threads(cfg.backend.threads) as threads, silent():
         if listen:
             with Recorder(backend.clock) as recorder:
@@ -83,18 +84,19 @@ def run(cfg: config.Profile, stages: Stages | None = None) -> float:
     if cfg.compare:
         report = dataclasses.replace(
             report,
-            compare=compare.compare(settings, cfg.compare, measured, cfg.compare_budget, _tell),
+            compare=compare.compare(settings, cfg.compare, measured, cfg.budget, _tell),
         )
     if cfg.sweep:
-        report = dataclasses.replace(report, sweeps=sweeps.run(settings, cfg.sweep, measured, _tell))
+        shapes = [sweeps.sweep(one, settings, measured, cfg.budget, _tell) for one in cfg.sweep]
+        report = dataclasses.replace(report, sweeps=shapes)
     if cfg.stacks:
         _tell("one run with Python's stacks sampled")
         with stacks.sampled(Path(cfg.run_dir) / "stacks.html"):
             measured(settings, listen=False)
     if cfg.advice or cfg.verify_advice:
-        found_advice = advice.advise(settings, heard, measured, found, _tell)
+        found_advice = advice.advise(heard, measured, cfg.budget, tell=_tell)
         if cfg.verify_advice:
-            found_advice = advice.verify(found_advice, settings, measured, _tell)
+            found_advice = advice.verify(found_advice, settings, measured, tell=_tell)
         report = dataclasses.replace(report, advice=found_advice)
     _write(cfg, report, heard)
     profile_tables.show(report)
@@ -112,7 +114,8 @@ def run(cfg: config.Profile, stages: Stages | None = None) -> float:
 def _check(cfg: config.Profile) -> None:
     """Refuse what cannot be done before anything is measured."""
     sweeps.check(cfg.sweep)
-    compare.check(cfg.compare)
+    if cfg.compare:
+        compare.check(cfg.compare)
     if cfg.stacks:
         stacks.require()
     if cfg.split.folds:
@@ -207,5 +210,5 @@ def _write(cfg: config.Profile, report: Report, heard: list[Run]) -> None:
     report.write(folder / "profile.json")
     recording = heard[-1].recording
     assert recording is not None
-    trace.write(recording, folder / "trace.json", {"resident memory, MB": recording.memory})
-    profile_page.write(report, folder / "profile.html")
+    trace.write(recording, folder / "trace.json")
+    profile_page.write(report, folder)

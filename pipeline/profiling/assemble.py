@@ -13,7 +13,8 @@ from pipeline.profiling.limits import Limits
 from pipeline.profiling.record import Clock, Recorder, Recording, Row
 from pipeline.profiling.report import Measuring, Stage, Total, label
 from pipeline.profiling.runs import Run
-from pipeline.profiling.verdict import judge, overall
+from pipeline.profiling.verdict import Verdict, judge_all, overall
+from pipeline.profiling.work import Work
 
 TRIALS = 2000  # empty spans, to know what one costs
 OPENING = ("start", "compile")  # stages of the first run that are told apart
@@ -53,10 +54,10 @@ def stages(first: Run, repeats: list[Run], limits: Limits) -> list[Stage]:
     needed = counts(work)
     wall = median(recording.wall for recording in found)
     opening = first.recording.rows if first.recording is not None else {}
+    verdicts = judged(found, work, limits)
     result = []
     for key, row in rows.items():
-        count = needed.get(key)
-        verdict = judge(key, row, count, limits, work.threads)
+        count, verdict = needed.get(key), verdicts[key]
         walls = [recording.rows.get(key, Row()).wall for recording in found]
         seconds = row.device if row.device else row.wall
         amount, operations = (count.bytes, count.operations) if count is not None else (0.0, 0.0)
@@ -89,13 +90,17 @@ def stages(first: Run, repeats: list[Run], limits: Limits) -> list[Stage]:
     return result
 
 
+def judged(found: list[Recording], work: Work, limits: Limits) -> dict[str, Verdict]:
+    """Return what holds each stage of the median run back."""
+    return judge_all(typical(found), counts(work), limits, work.threads)
+
+
 def total(first: Run, repeats: list[Run], limits: Limits, device_memory: int | None) -> Total:
     """Return the figures of the whole run."""
     found = recordings(repeats)
     walls = [recording.wall for recording in found]
     rows, work = typical(found), repeats[-1].work
-    needed = counts(work)
-    verdicts = {key: judge(key, row, needed.get(key), limits, work.threads) for key, row in rows.items()}
+    verdicts = judged(found, work, limits)
     scores = repeats[-1].trained.scores
     return Total(
         wall=median(walls),

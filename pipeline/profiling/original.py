@@ -120,6 +120,9 @@ class _SetUp:
     def count(self, name: str, amount: float) -> None:
         """Count nothing: there is no device."""
 
+    def beside(self, begin: Any, end: Any) -> None:
+        """Take no notice."""
+
 
 class _Fitted(NamedTuple):
     """A fit on the reference backend, in the stages of a profile."""
