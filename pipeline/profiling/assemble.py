@@ -151,6 +151,17 @@ def measuring(heard: list[Run], unheard: list[Run], clock: Clock | None) -> Meas
 
 def described(work: Any) -> dict[str, Any]:
     """Return the fields of a Work as plain values, the number of features among them."""
-    plain = {one.name: getattr(work, one.name) for one in dataclasses.fields(work)}
-    plain["layout"] = dataclasses.asdict(work.layout)
-    return {**plain, "n_features": work.layout.n_features}
+    plain = {one.name: getattr(work, one.name) for one in dataclasses.fields(work) if one.name != "layout"}
+    layout = work.layout
+    return {
+        **plain,
+        "image": _by(layout.image_shape),
+        "cell": _by(layout.pixels_per_cell),
+        "block": _by(layout.cells_per_block),
+        "orientations": layout.orientations,
+        "n_features": layout.n_features,
+    }
+
+
+def _by(pair: tuple[int, int]) -> str:
+    return f"{pair[0]} x {pair[1]}"

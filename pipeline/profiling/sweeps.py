@@ -37,8 +37,8 @@ def check(names: Sequence[str]) -> None:
     for name in names:
         if name not in SWEEPS:
             near = difflib.get_close_matches(name, SWEEPS, 1)
-            hint = f"; did you mean '{near[0]}'?" if near else ""
-            raise ConfigError(f"sweep={name} is unknown{hint} Choose among: {', '.join(SWEEPS)}")
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            raise ConfigError(f"no sweep '{name}'.{hint} Choose among: {', '.join(SWEEPS)}")
 
 
 def sweep(
