@@ -125,9 +125,8 @@ def solve(work: Work) -> Count:
         rank = work.fit
         factor += 4.0 * q * rank**2 - 4 / 3 * rank**3  # Householder QR, and forming Q
     operations = factor + 4.0 * q * q + q * (q + 1)
-    moved = (
-        8.0 * q * q * 8
-    )  # made scaled (4), factorised in place (2), solved twice (half a matrix each), diagonal
+    # made scaled (4), factorised in place (2), solved twice (half a matrix each), diagonal; all in cache if small
+    moved = 8.0 * q * q * 8 if q * q > CACHED else 0.0
     return Count(f * moved, f * operations, 3 * 8.0 * q * q, kind="products", calls=f)
 
 
