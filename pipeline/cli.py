@@ -74,7 +74,7 @@ def _command(name: str, arguments: list[str], started: float) -> int:
     overrides = [quoted(override, sweep) for override in overrides]
     check(name, overrides, sweep, extra)
     given = {override.partition("=")[0].lstrip("+") for override in overrides}
-    if name in ("train", "evaluate") and "data.path" in given and not {"data", "data.name"} & given:
+    if name in ("train", "evaluate", "plan") and "data.path" in given and not {"data", "data.name"} & given:
         overrides.append("data=auto")  # a path alone says that the images come from there
     for override in overrides:
         key, _, folder = override.partition("=")
