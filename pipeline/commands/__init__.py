@@ -65,7 +65,8 @@ COMMANDS: dict[str, Command] = {
         "machine.price_per_hour=..., and from how many images on another machine pays. machine=this is measured\n"
         "with short runs of these settings and kept; every other machine is a FORECAST from its datasheet, never\n"
         "measured. machines=[t4,h200] puts several in one table. An entry of your own: a YAML file in a folder\n"
-        "machine/ below --config-dir. images=N plans for N images like those of data.path.",
+        "machine/ below --config-dir. Without data=... the images are synthetic, data.n of them; images=N plans\n"
+        "for N images like those of data.path. Everything is also in plan.json of the run folder.",
         (
             "data.n=1000000 machine=h200",
             "machine=this data.n=40000 classifier.n_rounds=500",

@@ -74,7 +74,7 @@ def known(cfg: config.Plan, runner: Any) -> tuple[Measured, WorkAt, int]:
             cfg.machine,
             source,
             runner,
-            lambda folder: limits.measure(name, folder, threads).as_dict(),
+            lambda folder: _limits(name, folder, threads),
             lambda line: tables.say(f"  {line}"),
         )
 
@@ -92,6 +92,16 @@ def known(cfg: config.Plan, runner: Any) -> tuple[Measured, WorkAt, int]:
         )
 
     return found, work_at, images
+
+
+def _limits(name: str, folder: Path, threads: int) -> dict[str, Any]:
+    """Return what this machine does at best, and how much memory its device has free."""
+    found = limits.measure(name, folder, threads).as_dict()
+    if name == "gpu":
+        from pipeline.backends.gpu import memory
+
+        found["device_memory"] = memory.free_bytes()
+    return found
 
 
 def train_settings(cfg: config.Plan) -> config.Train:

@@ -79,6 +79,13 @@ class Forecast:
         return sum(stage.seconds for stage in self.stages)
 
     @property
+    def on_device(self) -> float | None:
+        """Seconds that the device works and copies, the only ones that a faster one shortens; None without one."""
+        if not self.footprint.device_memory:
+            return None
+        return sum(stage.seconds for stage in self.stages if stage.stage not in HOST)
+
+    @property
     def price(self) -> float | None:
         """What the run costs, in the currency of ``machine.price_per_hour``."""
         each = self.machine.price_per_hour

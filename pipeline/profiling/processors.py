@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from pipeline import config
 from pipeline.profiling.footprint import footprint
 from pipeline.profiling.forecast import (
     ARITHMETIC,
     BANDWIDTH,
+    COPIES,
     HOST,
     INSTRUCTIONS,
     OF_BANDWIDTH,
@@ -37,7 +40,8 @@ def of_this(machine: config.Machine, measured: Measured, work: Work, counts: Cou
         for stage, value in seconds.items()
         if value > 0.0
     ]
-    memory = footprint(work, measured.base_memory, measured.memory)
+    device = float(measured.limits.get("device_memory") or 0.0) if work.backend == "gpu" else 0.0
+    memory = footprint(work, measured.base_memory, measured.memory, device)
     return Forecast(machine, True, work.images, work.rounds, tuple(stages), memory)
 
 
@@ -47,25 +51,30 @@ def bound_here(stage: str, seconds: float, count: Amounts | None, measured: Meas
         return "files"
     if stage in ("compile", "start"):
         return "start"
-    busy = measured.cores.get(stage, 1.0)
+    on_device = work.backend == "gpu" and stage not in HOST
+    if stage in ("copy to device", "copy back"):
+        return COPIES
     if count is not None and seconds > 0.0:
         shares = {
-            BANDWIDTH: count.bytes / _limit(measured, "copy") / seconds,
-            ARITHMETIC: count.operations / _product(measured, work, stage) / seconds,
+            BANDWIDTH: count.bytes / _rate(measured, "copy", on_device) / seconds,
+            ARITHMETIC: count.operations / _product(measured, work, stage, on_device) / seconds,
         }
         most = max(shares, key=lambda name: shares[name])
         if shares[most] >= BINDS:
             return most
-    return INSTRUCTIONS if busy > 1.3 or measured.usable_cores == 1 else ONE_CORE
+    if on_device:
+        return "device"  # launches or instructions: `profile` tells
+    return INSTRUCTIONS if measured.cores.get(stage, 1.0) > 1.3 or measured.usable_cores == 1 else ONE_CORE
 
 
-def _limit(measured: Measured, name: str) -> float:
-    return float(measured.limits.get(name) or 1e10)
+def _rate(measured: Measured, name: str, on_device: bool) -> float:
+    """Return a rate of this machine, or of its device; infinite where it was not measured."""
+    return float(measured.limits.get(f"device_{name}" if on_device else name) or math.inf)
 
 
-def _product(measured: Measured, work: Work, stage: str) -> float:
-    rates = measured.limits.get("product") or {}
-    return float(rates.get(number_type(work, stage)) or 5e10)
+def _product(measured: Measured, work: Work, stage: str, on_device: bool) -> float:
+    rates = measured.limits.get("device_product" if on_device else "product") or {}
+    return float(rates.get(number_type(work, stage)) or math.inf)
 
 
 def of_cpu(machine: config.Machine, measured: Measured, work: Work, counts: Counts) -> Forecast:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pipeline.profiling.forecast import BANDWIDTH, Forecast
+from pipeline.profiling.forecast import BANDWIDTH, HERE, Forecast, StageCost
 from pipeline.profiling.machines import Measured
 from pipeline.profiling.work import Work
 from pipeline.reporting import tables
@@ -53,14 +53,21 @@ def _answers(
     yield (
         "run",
         f"train {plan.images:,} images of {work.source}, {work.features:,} features, {work.classes} classes, "
-        f"{plan.rounds} rounds, learner {work.learner}",
+        f"{plan.rounds} rounds{' at most' if work.watched else ''}, learner {work.learner}",
     )
     yield "fits", fits(plan)
     longest = max(plan.stages, key=lambda stage: stage.seconds)
     yield (
         "what holds it back",
-        f"{longest.stage}: {longest.seconds / plan.seconds:.0%} of the time, bound by {longest.limit}",
+        f"{longest.stage}, {longest.seconds / plan.seconds:.0%} of the time: {bound_by(longest)}",
     )
+    device = plan.on_device
+    if device is not None:
+        rest = plan.seconds - device
+        yield (
+            "on the device",
+            f"{duration(device)}; the other {duration(rest)} are the host's, and no GPU shortens them",
+        )
     bound = plan.share(BANDWIDTH)
     if bound >= WORTH_SAYING:
         yield "memory bandwidth", f"binds {bound:.0%} of the time: {_bandwidth(plan, measured)}"
@@ -75,6 +82,15 @@ def _answers(
         yield "energy", f"at most {plan.energy:.2g} Wh ({machine.power_watts:.0f} W all the time)"
     if machine.source:
         yield "source", f"{machine.source} ({machine.year})"
+
+
+def bound_by(stage: StageCost) -> str:
+    """Return what a stage waits for, in words."""
+    if stage.stage == "start":
+        return "Python, imports and kernels, once in every run"
+    if stage.limit == HERE:
+        return "work of the host, as fast as here"
+    return f"bound by {stage.limit}"
 
 
 def _bandwidth(plan: Forecast, measured: Measured) -> str:
