@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from pipeline import config
 from pipeline.config import DataName, MachineKind
 from pipeline.errors import ConfigError, PipelineError
 from pipeline.profiling import machines, measuring, samples
-from pipeline.profiling.memory import MemoryWatch
 from pipeline.profiling.record import Recording, Row
 from pipeline.profiling.runs import Run
 from pipeline.profiling.settings import leaves, overrides
@@ -262,24 +260,3 @@ def test_part_of_a_packed_set_is_a_packed_set(tmp_path: Path) -> None:
     assert np.bincount(images.labels).tolist() == [40, 10]
     assert images.class_names == ("a", "b")
     assert {row.tobytes() for row in images.pixels} <= {row.tobytes() for row in pixels}
-
-
-# ---- a fault met while measuring ----
-
-
-def test_threads_may_read_the_memory_at_the_same_time() -> None:
-    watch, failed = MemoryWatch(), []
-
-    def look() -> None:
-        try:
-            for _ in range(3000):
-                assert watch.read() > 0
-        except Exception as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=look) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []

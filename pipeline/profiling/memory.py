@@ -36,7 +36,7 @@ class MemoryWatch:
     def read(self) -> int:
         """Return the bytes resident now."""
         if self._file is not None:
-            # one call for place and content: two threads read this file
+            # two threads look: a position of their own, not the file's
             now = int(os.pread(self._file.fileno(), 256, 0).split()[1]) * self._page
         else:
             import psutil
