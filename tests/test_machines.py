@@ -201,6 +201,13 @@ def test_large_images_are_measured_on_fewer(cfg: config.Train) -> None:
     assert len(found.images) == 2
 
 
+def test_many_classes_need_more_images(cfg: config.Train) -> None:
+    pretended = Pretended()
+    found = measured(replace(cfg, data=replace(cfg.data, classes=700)), pretended)
+    assert min(n for n, _ in pretended.runs) == 7_000  # ten of each
+    assert found.images == (7_000, 14_000)
+
+
 def test_a_process_of_its_own_tells_seconds_and_memory(cfg: config.Train) -> None:
     small = replace(
         cfg,

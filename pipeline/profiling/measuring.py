@@ -29,6 +29,7 @@ from pipeline.profiling.settings import overrides
 USUAL = 18_000  # bytes of pixels and features of an image of the default settings
 FEW_SECONDS = 6.0  # a measuring run should not take much longer
 TINY = 100  # images of the run in a process of its own
+OF_A_CLASS = samples.FEWEST  # images at least, so that every class is on both sides of the split
 
 Launch = Callable[[config.Train], tuple[float, int]]
 LimitsOf = Callable[[Path], dict[str, Any]]
@@ -74,7 +75,7 @@ def measure(
     """Measure this machine; ``cfg.run_dir`` is a temporary folder."""
     root = Path(cfg.run_dir)
     small, large = _sizes(cfg, sample, source)
-    tiny = _with(cfg, _part(cfg, TINY, root / "tiny"), 1)
+    tiny = _with(cfg, _part(cfg, _fewest(source), root / "tiny"), 1)
     runs = list(_runs(cfg, (small, large), runner, root))
     once, base = _once(tiny, runner, launch)
     observations = []
@@ -113,8 +114,12 @@ def _sizes(cfg: config.Train, sample: int, source: samples.Source) -> tuple[int,
         large = min(large, 600)
     if source.kind != "synthetic":
         large = min(large, source.images)
-    large = max(large, min(20 * source.classes, source.images))  # every class on both sides of the split
-    return max(min(large, TINY), large // 4), large
+    fewest = _fewest(source)
+    return max(fewest, large // 4), max(2 * fewest, large)
+
+
+def _fewest(source: samples.Source) -> int:
+    return max(TINY, OF_A_CLASS * source.classes)
 
 
 def _runs(cfg: config.Train, sizes: tuple[int, int], runner: Runner, root: Path) -> Iterator[Run]:
