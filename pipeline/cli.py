@@ -75,13 +75,10 @@ def _command(name: str, arguments: list[str], started: float) -> int:
     overrides = [quoted(override, sweep) for override in overrides]
     check(name, overrides, sweep, extra)
     given = {override.partition("=")[0].lstrip("+") for override in overrides}
-    if name == "profile":  # one name needs no brackets
-        overrides = [re.sub(r"^(sweep|compare)=(\w+)$", r"\1=[\2]", override) for override in overrides]
-    if (
-        name in ("train", "evaluate", "profile")
-        and "data.path" in given
-        and not {"data", "data.name"} & given
-    ):
+    if name in ("profile", "plan"):  # one name needs no brackets
+        overrides = [re.sub(r"^(sweep|compare|machines)=(\w+)$", r"\1=[\2]", one) for one in overrides]
+    takes_data = name in ("train", "evaluate", "profile", "plan")
+    if takes_data and "data.path" in given and not {"data", "data.name"} & given:
         overrides.append("data=auto")  # a path alone says that the images come from there
     for override in overrides:
         key, _, folder = override.partition("=")

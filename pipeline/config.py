@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, is_dataclass
-from typing import get_type_hints
+from pathlib import Path
+from typing import Any, get_type_hints
 
+from pipeline.errors import ConfigError
 from pipeline.groups import (
     BLOCK_NORMS,
     Backend,
@@ -23,6 +25,8 @@ from pipeline.groups import (
     Hog,
     Image,
     Learner,
+    Machine,
+    MachineKind,
     Preprocess,
     PreprocessName,
     Split,
@@ -47,7 +51,10 @@ __all__ = [
     "Hog",
     "Image",
     "Learner",
+    "Machine",
+    "MachineKind",
     "Pack",
+    "Plan",
     "Predict",
     "Preprocess",
     "PreprocessName",
@@ -58,6 +65,8 @@ __all__ = [
     "register",
 ]
 
+HERE = Path(__file__).resolve().parent
+CONF = next((folder for folder in (HERE / "conf", HERE.parent / "conf") if folder.is_dir()), HERE / "conf")
 MISSING = "???"  # OmegaConf's mark for "must be given"
 
 
@@ -137,14 +146,47 @@ class Doctor:
     run_dir: str = MISSING
 
 
+@dataclass
+class Plan(Train):
+    """``python -m pipeline plan``: settings of ``train``, and the machine that would run them."""
+
+    machine: Machine = field(default_factory=Machine)
+    machines: list[str] = field(default_factory=list)  # entries of the group machine, compared in one table
+    images: int | None = None  # number of images; null: data.n, or as many as data.path holds
+
+    def __post_init__(self) -> None:
+        check(
+            self.images is None or 10 <= self.images <= 10**10, "images", self.images, "at least 10, or null"
+        )
+
+
 SCHEMAS: dict[str, type] = {
     "train": Train,
     "predict": Predict,
     "evaluate": Evaluate,
     "profile": Profile,
     "pack": Pack,
+    "plan": Plan,
     "doctor": Doctor,
 }
+
+
+def machine(name: str) -> Machine:
+    """Return the entry `name` of the group ``machine``.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such entry.
+    """
+    from omegaconf import OmegaConf
+
+    path = CONF / "machine" / f"{name}.yaml"
+    known = sorted(entry.stem for entry in path.parent.glob("*.yaml"))
+    if name not in known:
+        raise ConfigError(f"machines: no entry '{name}'; choose from: {', '.join(known)}")
+    found: Any = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Machine), OmegaConf.load(path)))
+    return found
 
 
 def keys(schema: type, prefix: str = "") -> Iterator[str]:

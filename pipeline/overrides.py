@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import config
+from pipeline.config import CONF
 from pipeline.errors import ConfigError
 from pipeline.messages import hint, one_line
-
-HERE = Path(__file__).resolve().parent
-CONF = next((folder for folder in (HERE / "conf", HERE.parent / "conf") if folder.is_dir()), HERE / "conf")
 
 FLAGS = {"-m", "--multirun", "-r", "--run", "--resolve", "--hydra-help", "--version", "-h", "--help"}
 FLAGS_WITH_VALUE = {"-c", "--cfg", "-p", "--package", "-i", "--info", "-cd", "--config-dir"}

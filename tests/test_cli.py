@@ -86,6 +86,8 @@ def test_every_option_composes_and_names_a_command_line_that_works(call, fake, p
     assert header, f"{path} lacks the comment with the command line that uses it"
     name, *arguments = shlex.split(header[1])
     assert call(name, *arguments, "--cfg", "job")[0] == 0
+    if path.parent.name == "machine":  # a group of plan: see test_machines.py
+        return
     status, _, err = call("train", f"{path.parent.name}={path.stem}")
     assert (status, err) == (0, "")
     assert isinstance(seen[0], config.Train)

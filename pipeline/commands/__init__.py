@@ -71,6 +71,21 @@ COMMANDS: dict[str, Command] = {
             "data.path=photos out=photos.npz image=pad data.max_rejected=0.5",
         ),
     ),
+    "plan": Command(
+        "what a training run would cost on this or another machine: time, memory, money",
+        "Tells before a run whether it fits, the seconds of each stage and which limit binds them, the cost with\n"
+        "machine.price_per_hour=..., and from how many images on another machine pays. machine=this is measured\n"
+        "with short runs of these settings and kept; every other machine is a FORECAST from its datasheet, never\n"
+        "measured. machines=[t4,h200] puts several in one table. An entry of your own: a YAML file in a folder\n"
+        "machine/ below --config-dir. Without data=... the images are synthetic, data.n of them; images=N plans\n"
+        "for N images like those of data.path. Everything is also in plan.json of the run folder.",
+        (
+            "data.n=1000000 machine=h200",
+            "machine=this data.n=40000 classifier.n_rounds=500",
+            "'machines=[laptop_amd,server_amd,t4,l4,h200]' data.n=100000",
+            "data.path=photos images=500000 machine=l4 machine.price_per_hour=0.8",
+        ),
+    ),
     "doctor": Command(
         "what this machine has, and what is missing",
         "Reports processor, memory, BLAS, GPU, versions and disk space, and says what to install\n"
