@@ -7,7 +7,9 @@ with exit status 2.
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
 import os
 import sys
 import time
@@ -18,10 +20,29 @@ from typing import Any, NamedTuple, NoReturn
 from pipeline import config, groups
 from pipeline.commands import COMMANDS
 from pipeline.errors import ConfigError, OutputError, PipelineError
+from pipeline.files import expanded
 from pipeline.messages import hint, one_line
 from pipeline.overrides import CONF, check, groups_of, quoted, sorted_out
 from pipeline.reporting import help as texts
 from pipeline.reporting.stages import Stages
+
+# What a disk, a file system or the rights of a user say no to is no fault of the program, wherever it surfaces.
+SYSTEMS = {
+    getattr(errno, name)
+    for name in (
+        "EACCES",
+        "EPERM",
+        "EROFS",
+        "ENOSPC",
+        "EDQUOT",
+        "EIO",
+        "ENAMETOOLONG",
+        "ELOOP",
+        "EMFILE",
+        "ENFILE",
+    )
+    if hasattr(errno, name)
+}
 
 
 class Outcome(NamedTuple):
@@ -35,6 +56,9 @@ class Outcome(NamedTuple):
 def main() -> NoReturn:
     """Run the command that the command line names, and exit with its status."""
     started = time.perf_counter()
+    for stream in (sys.stdout, sys.stderr):  # a name that the terminal's encoding lacks is shown as an escape
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
     try:
         sys.exit(_dispatch(sys.argv[1:], started))
     except KeyboardInterrupt:
@@ -80,6 +104,8 @@ def _command(name: str, arguments: list[str], started: float) -> int:
         key, _, folder = override.partition("=")
         if key == "hydra.run.dir" and "$" not in folder and name != "doctor":
             _refuse_used(Path(folder.strip("'\"")))  # before Hydra writes there
+    if "--version" in flags:
+        return _dispatch(["--version"], started)
     if {"-h", "--help"} & set(flags):
         print(_help(name, overrides))
         return 0
@@ -89,6 +115,7 @@ def _command(name: str, arguments: list[str], started: float) -> int:
 def _run(name: str, arguments: list[str], started: float) -> int:
     """Let Hydra compose the settings, and run the command once, or once per job of a sweep."""
     import hydra
+    from hydra.errors import HydraException
 
     outcomes: list[Outcome] = []
     task = _task(name, outcomes, started)
@@ -97,7 +124,8 @@ def _run(name: str, arguments: list[str], started: float) -> int:
     try:
         hydra.main(version_base="1.3", config_path=str(CONF), config_name=name)(task)()
     except (OSError, ValueError) as error:
-        if outcomes or not isinstance(error.__cause__ or error, OSError):
+        cause = error.__cause__ or error
+        if outcomes or not isinstance(cause, OSError) or isinstance(cause, HydraException):
             raise
         raise OutputError(
             f"the run folder cannot be written: {error.__cause__ or error}; "
@@ -124,7 +152,7 @@ def _refuse_same_out(settings: Any, written: set[str]) -> None:
     out = getattr(settings, "out", None)
     if out is None:
         return
-    place = os.path.realpath(Path(out).expanduser())
+    place = os.path.realpath(expanded(out))
     if place in written:
         raise ConfigError(
             f"out={out} was already written by another job of this sweep; let it differ from job to job, as in "
@@ -190,6 +218,8 @@ def _settings(cfg: Any, name: str) -> Any:
 def _is_users(error: Exception) -> bool:
     """Tell an error about what the program was given (one line) from a fault of the program (a traceback)."""
     if isinstance(error, PipelineError | MemoryError):
+        return True
+    if isinstance(error, OSError) and error.errno in SYSTEMS:
         return True
     if "hydra" not in sys.modules:
         return False

@@ -13,6 +13,14 @@ from typing import IO, Any
 from pipeline.errors import OutputError
 
 
+def expanded(path: str | Path) -> Path:
+    """Return `path` with a leading ``~`` or ``~user`` as the home folder; where there is none, as it stands."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:  # no such user, or a file whose name begins with a tilde
+        return Path(path)
+
+
 @contextmanager
 def atomic(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a temporary file that becomes `path` when the block ends well, and vanishes when it does not.
