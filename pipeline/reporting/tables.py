@@ -60,7 +60,13 @@ def seconds(value: float) -> str:
         return f"{value * 1000:.0f} ms"
     if value < 99.5:
         return f"{value:.1f} s"
-    return f"{value // 60:.0f} min {value % 60:02.0f} s"
+    minutes, rest = divmod(round(value), 60)
+    return f"{minutes} min {rest:02d} s"
+
+
+def count(n: int, singular: str, plural: str = "") -> str:
+    """Return a number with its noun: 1 image, 2 images."""
+    return f"{n} {singular if n == 1 else plural or singular + 's'}"
 
 
 def megabytes(count: float) -> str:
