@@ -11,6 +11,7 @@ import errno
 import importlib
 import io
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -45,6 +46,17 @@ SYSTEMS = {
 }
 
 
+SIGNALS: list[int] = []  # those that have asked this process to end
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal that asks the process to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
 class Outcome(NamedTuple):
     """How one job ended: its overrides, its figure, and the message of its failure."""
 
@@ -56,17 +68,49 @@ class Outcome(NamedTuple):
 def main() -> NoReturn:
     """Run the command that the command line names, and exit with its status."""
     started = time.perf_counter()
-    for stream in (sys.stdout, sys.stderr):  # a name that the terminal's encoding lacks is shown as an escape
-        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
-            stream.reconfigure(errors="backslashreplace")
+    _prepare_streams()
     try:
+        _catch_signals()
         sys.exit(_dispatch(sys.argv[1:], started))
-    except KeyboardInterrupt:
-        _complain("interrupted; nothing that was being written was kept half-finished")
-        sys.exit(130)
+    except KeyboardInterrupt as error:
+        number = error.number if isinstance(error, Stopped) else signal.SIGINT
+        what = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
+        _complain(f"{what}; nothing that was being written was kept half-finished")
+        sys.exit(128 + number)
     except BrokenPipeError:  # the reader of a pipe went away, as in `... --help | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def _prepare_streams() -> None:
+    """Make both streams take whatever is printed: closed ones (``>&-``) too, and names their encoding lacks."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  as long as the process
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _catch_signals() -> None:
+    """End on SIGTERM and SIGHUP as on Ctrl-C: half-written files are removed on the way out."""
+
+    def stop(number: int, _: Any) -> NoReturn:
+        SIGNALS.append(number)
+        raise Stopped(number)
+
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is None:  # Windows has no SIGHUP
+            continue
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):  # nohup ignores SIGHUP
+            signal.signal(number, stop)
+
+
+def _raise_stopped(error: Exception) -> None:
+    """Raise the signal again where a library, interrupted half-way, made another error of it."""
+    if SIGNALS:
+        raise Stopped(SIGNALS[-1]) from error
 
 
 def _dispatch(argv: Sequence[str], started: float) -> int:
@@ -85,6 +129,7 @@ def _dispatch(argv: Sequence[str], started: float) -> int:
             raise ConfigError(f"no command '{name}'.{hint(name, COMMANDS)} Commands: {', '.join(COMMANDS)}")
         return _command(name, arguments, started)
     except Exception as error:
+        _raise_stopped(error)
         if not _is_users(error):
             raise
         _complain(one_line(error, name), name)
@@ -178,6 +223,7 @@ def _task(name: str, outcomes: list[Outcome], started: float) -> Callable[[Any],
             run = importlib.import_module(f"pipeline.commands.{name}").run
             figure = run(settings, Stages(started if len(outcomes) == 1 else None))
         except Exception as error:
+            _raise_stopped(error)
             if not _is_users(error):
                 raise
             message = one_line(error, name)

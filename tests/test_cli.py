@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import logging
 import os
 import re
@@ -14,6 +15,7 @@ import time
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pipeline import cli, config
@@ -388,7 +390,16 @@ def test_doctor_writes_nothing(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
-def test_an_interrupt_is_one_line_and_status_130(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("SIGINT", "pipeline: interrupted"),
+        ("SIGTERM", "pipeline: ended by SIGTERM"),
+        ("SIGHUP", "pipeline: ended by SIGHUP"),
+    ],
+)
+def test_a_signal_is_one_line_and_its_status(tmp_path, name, words):
+    number = getattr(signal, name)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [
         sys.executable,
@@ -412,12 +423,63 @@ def test_an_interrupt_is_one_line_and_status_130(tmp_path):
             assert time.monotonic() < deadline
             assert process.poll() is None
             time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, err = process.communicate(timeout=60)
     # CPython ends itself by the signal where the interrupt met generated code; a shell shows 130 for both
-    assert process.returncode in (130, -signal.SIGINT)
-    assert err.splitlines()[-1].startswith("pipeline: interrupted")
+    assert process.returncode in (128 + number, -number)
+    assert err.splitlines()[-1].startswith(words)
     assert "Traceback" not in err
+    assert not list(tmp_path.rglob("*.part"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+def test_a_signal_removes_what_is_half_written(tmp_path):
+    """predict waits in the middle of its CSV: the temporary file goes, the older CSV stays."""
+    (tmp_path / "old.csv").write_text("path,label\n")
+    program = (
+        "import os, signal; from pipeline import cli, files; cli._catch_signals()\n"
+        "with files.atomic('old.csv') as stream:\n"
+        "    stream.write('half'); os.kill(os.getpid(), signal.SIGTERM)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Stopped" in done.stderr
+    assert os.listdir(tmp_path) == ["old.csv"]
+    assert (tmp_path / "old.csv").read_text() == "path,label\n"
+
+
+def test_a_signal_that_a_library_turns_into_another_error_still_ends(call, fake, monkeypatch):
+    """OmegaConf, interrupted in a copy, raises an error of its own."""
+    fake(lambda cfg: 0.0)
+    monkeypatch.setattr(cli, "SIGNALS", [signal.SIGTERM])
+    with pytest.raises(KeyboardInterrupt):
+        call("train", "classifier.n_rounds=0")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="closes streams as a POSIX shell does")
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_streams_end_nothing(tmp_path, closed):
+    line = f"{shlex.quote(sys.executable)} -m pipeline pack data=digits out=d.npz {closed}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(line, shell=True, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert done.returncode == 0
+    assert b"Traceback" not in done.stderr
+    with np.load(tmp_path / "d.npz") as archive:
+        assert len(archive["images"]) == 1797
+
+
+def test_a_name_that_the_encoding_lacks_is_shown_as_an_escape(monkeypatch):
+    found = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(found, encoding="ascii"))
+    cli._prepare_streams()
+    print("größe \udcff", flush=True)
+    assert found.getvalue() == b"gr\\xf6\\xdfe \\udcff\n"
 
 
 # ---- scripts and packaging ----
