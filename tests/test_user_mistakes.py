@@ -20,7 +20,7 @@ from PIL import Image
 
 from pipeline import cli, config, files
 from pipeline import model as model_file
-from pipeline.commands import doctor, pack, predict
+from pipeline.commands import doctor, pack, predict, steps
 from pipeline.config import DataName
 from pipeline.datasets import load, stream
 from pipeline.errors import DataError, ModelError, OutputError
@@ -462,3 +462,15 @@ def test_doctor_misses_only_what_the_program_needs():
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     stated = {re.split(r"[^\w-]", entry)[0].lower() for entry in project["dependencies"]}
     assert set(doctor.PACKAGES) - {"llvmlite", "omegaconf"} <= stated
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (config.Data(name=DataName.auto, path="my photos"), "my photos"),
+        (config.Data(name=DataName.packed, path="set.npz"), "set.npz"),
+        (config.Data(name=DataName.digits), "digits"),
+    ],
+)
+def test_the_source_is_named_and_not_how_it_was_found(data, text):
+    assert steps.source(data) == text

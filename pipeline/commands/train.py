@@ -140,7 +140,7 @@ def _summary(
 
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "data": f"{cfg.data.name.name} {cfg.data.path or ''}".strip(),
+        "data": steps.source(cfg.data),
         "images_fit": n_fit,
         "images_test": n_test,
         "rounds": classifier.n_rounds_,
@@ -163,7 +163,7 @@ def _tell(
         if content["rejected"]
         else ""
     )
-    source = f"{cfg.data.name.name} {cfg.data.path or ''}".strip()
+    source = steps.source(cfg.data)
     mistakes = tables.mistakes(confused(scores, class_names))
     learner = cfg.classifier.learner.name
     rounds = f"{tables.count(content['rounds'], 'round')}, learner {learner}"
