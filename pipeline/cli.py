@@ -15,13 +15,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from pipeline import config, groups
 from pipeline.commands import COMMANDS
 from pipeline.errors import ConfigError, OutputError, PipelineError
-from pipeline.files import expanded
+from pipeline.files import expanded, occupied
 from pipeline.messages import hint, one_line
 from pipeline.overrides import CONF, check, groups_of, quoted, sorted_out
 from pipeline.reporting import help as texts
@@ -218,10 +219,12 @@ def _task(name: str, outcomes: list[Outcome], started: float) -> Callable[[Any],
         overrides = tuple(given)
         outcomes.append(Outcome(overrides, None, "failed"))  # stands if an unforeseen error passes through
         try:
-            settings = _settings(cfg, name)
-            _refuse_same_out(settings, written)
-            run = importlib.import_module(f"pipeline.commands.{name}").run
-            figure = run(settings, Stages(started if len(outcomes) == 1 else None))
+            folder = Path(HydraConfig.get().runtime.output_dir)
+            with nullcontext() if name == "doctor" else occupied(folder):
+                settings = _settings(cfg, name)
+                _refuse_same_out(settings, written)
+                run = importlib.import_module(f"pipeline.commands.{name}").run
+                figure = run(settings, Stages(started if len(outcomes) == 1 else None))
         except Exception as error:
             _raise_stopped(error)
             if not _is_users(error):

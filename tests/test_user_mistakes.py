@@ -177,6 +177,27 @@ def test_a_run_folder_with_a_model_is_refused(call, here, model_bytes, monkeypat
         assert sorted(os.listdir(here / "keep")) == ["config.yaml", "model.npz"]
 
 
+def test_two_runs_do_not_write_into_one_folder(call, here):
+    """The second one is refused while the first is at work, and not afterwards."""
+    (here / "mine").mkdir()
+    line = ("predict", "model=model.npz", "data.path=photos", "hydra.run.dir=mine")
+    with files.occupied(here / "mine"):
+        status, _, error = call(*line)
+        assert status == 2
+        assert re.fullmatch(
+            r"pipeline predict: another run is writing into .*mine at this moment; .*\n", error
+        )
+        assert not (here / "mine" / "predictions.csv").exists()
+    assert call(*line)[0] == 0
+
+
+def test_a_sweep_without_figures_has_no_column_for_them(call, here):
+    status, out, _ = call("predict", "-m", "model=model.npz", "data.path=photos,set.npz")
+    assert status == 0
+    assert "Sweep" in out
+    assert "log-loss" not in out
+
+
 def test_jobs_of_a_sweep_do_not_share_a_file(call, here):
     one = ["predict", "-m", "model=model.npz", "chunk=1,2", "data.path=photos"]
     status, _, err = call(*one, "out=p.csv")

@@ -62,7 +62,7 @@ COMMANDS: dict[str, Command] = {
     "doctor": Command(
         "what this machine has, and what is missing",
         "Reports processor, memory, BLAS, GPU, versions and disk space, and says what to install\n"
-        "for what is missing. It writes nothing.",
+        "for what is missing.",
         ("", "backend.threads=1", "backend=reference"),
     ),
 }

@@ -112,4 +112,7 @@ def sweep_table(outcomes: Sequence[Any]) -> None:
     for number, job in enumerate(outcomes):
         own = " ".join(text for text in job.overrides if text not in common)
         rows.append((str(number), job.figure, own + (f"  FAILED: {job.failure}" if job.failure else "")))
-    table("Sweep", ("job", "log-loss", "what"), rows)
+    if all(job.figure is None for job in outcomes):  # predict and pack have none
+        table("Sweep", ("job", "what"), [(number, what) for number, _, what in rows])
+    else:
+        table("Sweep", ("job", "log-loss", "what"), rows)
