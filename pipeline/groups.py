@@ -97,7 +97,7 @@ class Backend:
             0 <= self.threads <= 65_536,
             "backend.threads",
             self.threads,
-            "0 (every core) or a number of threads",
+            "0 (every core) or a number of threads up to 65,536",
         )
 
 

@@ -273,10 +273,27 @@ def load_model(path: str | Path, backend: str = "cpu") -> Model:
             preprocess=config.Preprocess(**preprocess),
             summary=header["summary"],
         )
-    except (KeyError, TypeError, ValueError) as error:
+        _check_parts(model)
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise ModelError(f"{path} lacks or misstates {error}; it was not written by this program") from error
     model.backend = backend
     return model
+
+
+def _check_parts(model: Model) -> None:
+    """Refuse a classifier, an extractor and names that do not belong together (ValueError)."""
+    names, classifier, layout = model.class_names, model.classifier, model.extractor.layout_
+    if not names or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
+        raise ValueError("class_names: distinct texts are expected")
+    classes = classifier.classes_
+    if classes.dtype.kind not in "iu" or not set(classes.tolist()) <= set(range(len(names))):
+        raise ValueError(f"classes: they must be indices into the {len(names)} class_names")
+    if classifier.n_features_in_ != layout.n_features:
+        raise ValueError(
+            f"n_features: the classifier takes {classifier.n_features_in_} features, HoG gives {layout.n_features}"
+        )
+    if not isinstance(model.summary, dict):
+        raise ValueError("summary: a table is expected")
 
 
 def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

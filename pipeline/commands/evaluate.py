@@ -10,6 +10,7 @@ from pipeline import backends, config, datasets
 from pipeline.commands import steps
 from pipeline.commands.train import fit
 from pipeline.errors import ConfigError, DataError
+from pipeline.files import expanded
 from pipeline.model import Model, load_model
 from pipeline.reporting import plots, tables
 from pipeline.reporting.metrics import Scores, confused, score
@@ -45,7 +46,7 @@ def run(cfg: config.Evaluate, stages: Stages | None = None) -> float:
 
 def _saved_model(cfg: config.Evaluate, path: str, name: str, stages: Stages) -> float:
     with stages("load model"):
-        model = load_model(Path(path).expanduser(), name)
+        model = load_model(expanded(path), name)
         backends.get(name).preprocess.require(model.preprocess)
     _check_unused(cfg, model)
     loaded = steps.read(cfg.data, model.image, cfg.run_dir, stages)
@@ -83,12 +84,12 @@ def _tell(
     if len(class_names) <= 20:
         tables.class_table(scores)
     tables.facts(
-        f"Accuracy {tables.percent(scores.accuracy)} on {scores.confusion.sum()} images",
+        f"Accuracy {tables.percent(scores.accuracy)} on {tables.count(scores.confusion.sum(), 'image')}",
         [
             ("balanced", f"{tables.percent(scores.balanced_accuracy)} (mean over the classes)"),
             ("log-loss", f"{scores.log_loss:.4f}"),
             ("most frequent mistakes", mistakes),
-            ("rejected", f"{rejected} files, see rejected.csv" if rejected else "none"),
+            ("rejected", f"{tables.count(rejected, 'file')}, see rejected.csv" if rejected else "none"),
             ("time", tables.stage_line(stages.seconds)),
             ("report", cfg.run_dir),
         ],

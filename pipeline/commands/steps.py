@@ -195,6 +195,11 @@ def circumstances(stages: Stages) -> dict[str, Any]:
     }
 
 
+def source(data: config.Data) -> str:
+    """Return in words where the images come from: the path if there is one, else the name of the built-in set."""
+    return tables.shown(str(data.path), 200) if data.path else data.name.name
+
+
 def peak_memory() -> int | None:
     """Return the largest resident memory so far, in bytes; None where the system does not tell."""
     try:

@@ -177,7 +177,7 @@ def _summary(
 
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "data": f"{cfg.data.name.name} {cfg.data.path or ''}".strip(),
+        "data": steps.source(cfg.data),
         "images_fit": n_fit,
         "images_test": n_test,
         "rounds": classifier.n_rounds_,
@@ -195,16 +195,20 @@ def _tell(
     parts = f"{counts['fit']} to fit, " + (
         f"{counts['validation']} to watch, " if counts["validation"] else ""
     )
-    rejected = f"; {content['rejected']} files rejected, see rejected.csv" if content["rejected"] else ""
-    source = f"{cfg.data.name.name} {cfg.data.path or ''}".strip()
+    rejected = (
+        f"; {tables.count(content['rejected'], 'file')} rejected, see rejected.csv"
+        if content["rejected"]
+        else ""
+    )
+    source = steps.source(cfg.data)
     mistakes = tables.mistakes(confused(scores, class_names))
     learner = cfg.classifier.learner.name
-    rounds = f"{content['rounds']} rounds, learner {learner}, training log-loss {content['train_loss']:.4f}"
+    rounds = f"{tables.count(content['rounds'], 'round')}, learner {learner}"
     memory = content["peak_memory_bytes"]
     if len(class_names) <= 20:
         tables.class_table(scores)
     tables.facts(
-        f"Accuracy {tables.percent(scores.accuracy)} on {counts['test']} held-out images",
+        f"Accuracy {tables.percent(scores.accuracy)} on {tables.count(counts['test'], 'held-out image')}",
         [
             ("balanced", f"{tables.percent(scores.balanced_accuracy)} (mean over the classes)"),
             ("log-loss", f"{scores.log_loss:.4f}"),
@@ -218,7 +222,7 @@ def _tell(
                 "features",
                 f"{content['features']} per image, HoG of {cfg.image.height}x{cfg.image.width} pixels",
             ),
-            ("boosting", rounds),
+            ("boosting", f"{rounds}, training log-loss {content['train_loss']:.4f}"),
             ("time", tables.stage_line(stages.seconds)),
             (
                 "memory",
