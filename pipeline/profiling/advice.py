@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -17,11 +17,12 @@ from pipeline.profiling.changes import Tell, overridden, quiet, scratch
 from pipeline.profiling.report import Advice
 from pipeline.profiling.runs import Run, Runner
 from pipeline.profiling.sweeps import cores
-from pipeline.profiling.trials import Predictor
+from pipeline.profiling.trials import Predicted, Predictor
 
 log = logging.getLogger(__name__)
 
 WORTH = 0.03  # share of the run below which a gain is not worth a word
+ENOUGH = 5  # runs of the settings as they are
 SHORT = 0.7  # share of the memory above which it is short
 Gpu = Callable[[Measured], tuple[float, str] | None]  # seconds of the run on the GPU, and how that is known
 
@@ -53,44 +54,69 @@ def advise(
         short, what to do about it stands first and gains no seconds.
     """
     run = _measured(runs, losses)
-    whole = run.seconds["all"]
-    hopeful = [one for one in derived(run) if one.bound(run.seconds) >= WORTH * whole]
-    hopeful.sort(key=lambda one: -one.bound(run.seconds))
+    images = getattr(runs[-1].trained, "images", None)
+    run, tried = _tried(run, [one.seconds for one in runs], images, runner, budget_seconds, tell)
+    fresh = {one.override: one for one in derived(run)}  # the same, with the figures of all runs
     found: dict[str, Advice] = {}
-    begin = perf_counter()
-    with scratch(run.cfg) as folder:
-        predictor = Predictor(run, getattr(runs[-1].trained, "images", None), runner, Path(folder))
-        for number, candidate in enumerate(hopeful):
-            if perf_counter() - begin > budget_seconds:
-                left = ", ".join(one.override for one in hopeful[number:])
-                log.info("not tried for want of time: %s", left)
-                break
-            tell(candidate.override)
-            advice = _predicted(candidate, run, predictor)
-            keys = " ".join(word.partition("=")[0] for word in candidate.override.split())
-            if keys not in found or found[keys].predicted_gain < advice.predicted_gain:
-                found[keys] = advice
+    for candidate, predicted in tried:
+        advice = _advice(fresh.get(candidate.override, candidate), run, predicted)
+        keys = " ".join(word.partition("=")[0] for word in candidate.override.split())
+        if keys not in found or found[keys].predicted_gain < advice.predicted_gain:
+            found[keys] = advice
     if forecast_gpu is not None and run.work.backend != "gpu" and (told := forecast_gpu(run)) is not None:
         found["backend.name"] = _on_gpu(run, *told)
-    worth = [one for one in found.values() if one.predicted_gain >= WORTH * whole]
+    worth = [one for one in found.values() if one.predicted_gain >= WORTH * run.seconds["all"]]
     worth.sort(key=lambda one: -one.predicted_gain)
     return _for_memory(run, runs) + worth
 
 
+def _tried(
+    run: Measured,
+    measured: list[Mapping[str, float]],
+    images: datasets.Images | None,
+    runner: Runner,
+    budget: float,
+    tell: Tell,
+) -> tuple[Measured, list[tuple[Candidate, Predicted]]]:
+    """Predict every candidate that can gain enough, the most promising first.
+
+    Between them the settings are run again, so that a machine that becomes slower or faster meanwhile, or a library
+    that is still warming up, counts on both sides. Returned are the run with the medians of all, and the predictions.
+    """
+    hopeful = [one for one in derived(run) if one.bound(run.seconds) >= WORTH * run.seconds["all"]]
+    # last what is predicted from the run itself: by then its medians are known best
+    hopeful.sort(key=lambda one: (one.method == "rounds", -one.bound(run.seconds)))
+    begin, tried = perf_counter(), []
+    with scratch(run.cfg) as folder:
+        for number, candidate in enumerate(hopeful):
+            if perf_counter() - begin > budget:
+                left = ", ".join(one.override for one in hopeful[number:])
+                log.info("not tried for want of time: %s", left)
+                break
+            tell(candidate.override)
+            tried.append((candidate, Predictor(run, images, runner, Path(folder))(candidate)))
+            if len(measured) < ENOUGH:
+                measured = [*measured, runner(replace(run.cfg, run_dir=folder)).seconds]
+                run = replace(run, seconds=_medians(measured))
+    return run, tried
+
+
 def _measured(runs: Sequence[Run], losses: Callable[[Run], list[float]]) -> Measured:
-    stages = list(dict.fromkeys(stage for run in runs for stage in run.seconds))
-    seconds = {stage: median(run.seconds.get(stage, 0.0) for run in runs) for stage in stages}
     last = runs[-1]
-    return Measured(last.settings, last.work, seconds, cores(), losses(last))
+    return Measured(last.settings, last.work, _medians([run.seconds for run in runs]), cores(), losses(last))
 
 
-def _predicted(candidate: Candidate, run: Measured, predictor: Predictor) -> Advice:
+def _medians(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the median of each stage over several runs."""
+    stages = dict.fromkeys(stage for one in measured for stage in one)
+    return {stage: median(one.get(stage, 0.0) for one in measured) for stage in stages}
+
+
+def _advice(candidate: Candidate, run: Measured, predicted: Predicted) -> Advice:
     """Return the advice: stages that the candidate does not change take what they took."""
-    predicted = predictor(candidate)
-    stages = set(run.seconds) | set(predicted.seconds)
     gain = sum(
         run.seconds.get(stage, 0.0) - predicted.seconds.get(stage, 0.0)
-        for stage in stages
+        for stage in set(run.seconds) | set(predicted.seconds)
         if stage != "all" and candidate.concerns(stage)
     )
     return Advice(
