@@ -52,7 +52,9 @@ def test_the_stages_make_up_the_run(found):
     assert seconds == report["total"]["wall"]
     stages = {stage["name"]: stage for stage in report["stages"]}
     total = sum(stage["wall"] for stage in stages.values())
-    assert 0.9 * seconds < total < 1.1 * seconds  # medians of stages and the median of sums
+    assert (
+        0.8 * seconds < total < 1.2 * seconds
+    )  # medians of stages, and the median of two sums of a short run
     assert sum(stage["share"] for stage in stages.values()) == pytest.approx(total / seconds)
     low, high = report["total"]["spread"]
     assert low <= seconds <= high

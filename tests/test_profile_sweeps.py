@@ -118,10 +118,10 @@ def test_mistakes_are_told_in_one_line(tmp_path, monkeypatch):
     runner = FakeRunner(lambda cfg, work: {"hog": 1.0})
     cfg = settings(tmp_path)
     with pytest.raises(
-        ConfigError, match=r"sweep=thread is unknown; did you mean 'threads'\? Choose among: threads, "
+        ConfigError, match=r"no sweep 'thread'. Did you mean 'threads'\? Choose among: threads, "
     ):
         sweeps.check(["images", "thread"])
-    with pytest.raises(ConfigError, match=r"sweep=x is unknown.* Choose among"):
+    with pytest.raises(ConfigError, match=r"no sweep 'x'.* Choose among"):
         sweeps.sweep("x", cfg, runner)
     assert runner.calls == []  # before anything is measured
     gpu = replace(cfg, backend=config.Backend(name=config.BackendName.gpu))

@@ -21,7 +21,7 @@ from pipeline.reporting.stages import Stages
 
 PACKAGES = (
     *("numpy", "scipy", "numba", "llvmlite", "scikit-image", "scikit-learn", "statsmodels", "pillow"),
-    *("hydra-core", "omegaconf", "rich", "matplotlib", "psutil", "threadpoolctl"),
+    *("hydra-core", "omegaconf", "rich", "matplotlib", "jinja2", "psutil", "threadpoolctl"),
 )
 LOW_DISK = 1e9  # bytes; a packed set of 10,000 images has 50 MB
 

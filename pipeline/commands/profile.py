@@ -115,7 +115,7 @@ def _check(cfg: config.Profile) -> None:
     """Refuse what cannot be done before anything is measured."""
     sweeps.check(cfg.sweep)
     if cfg.compare:
-        compare.check(cfg.compare)
+        compare.absent(cfg, cfg.compare)
     if cfg.stacks:
         stacks.require()
     if cfg.split.folds:

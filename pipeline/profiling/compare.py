@@ -61,13 +61,7 @@ def compare(
         If a name is unknown, or this machine can run none of them.
     """
     names = list(dict.fromkeys(names))
-    check(names)
-    reasons = {name: reason for name in names if (reason := _absent(cfg, name)) is not None}
-    if len(reasons) == len(names):
-        why = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-        raise ConfigError(
-            f"compare: this machine can run none of these backends ({why}); compare=[cpu] always runs"
-        )
+    reasons = absent(cfg, names)
     found: dict[str, CompareRow] = {name: CompareRow(name, reason=why) for name, why in reasons.items()}
     with scratch(cfg) as folder:
         base: _Full | None = None
@@ -91,6 +85,24 @@ class _Full:
     run: Run
     features: np.ndarray
     predicted: np.ndarray
+
+
+def absent(cfg: config.Train, names: Sequence[str]) -> dict[str, str]:
+    """Return why this machine cannot run some of these backends; before anything is measured.
+
+    Raises
+    ------
+    ConfigError
+        If a name is unknown, or none of them can run.
+    """
+    check(names)
+    reasons = {name: reason for name in names if (reason := _absent(cfg, name)) is not None}
+    if len(reasons) == len(set(names)):
+        why = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        raise ConfigError(
+            f"compare: this machine can run none of these backends ({why}); compare=[cpu] always runs"
+        )
+    return reasons
 
 
 def _absent(cfg: config.Train, name: str) -> str | None:

@@ -67,6 +67,8 @@ def _before(work: Work) -> dict[str, Count]:
     # Pixels are hashed to find duplicates: of a packed set, whose pixels are mapped, that is when they are read.
     from_file = pixels if work.source == "packed" else 0.0
     found["split"] = Count(pixels, kind="python", calls=n, file_bytes=from_file)
+    if work.backend != "gpu":  # there it is part of the copy to the device
+        found["gather"] = Count(2.0 * pixels, kind="memory", calls=-(-n // 1024))
     if work.preprocess != "none":
         out = 1 if work.preprocess == "stretch" else 4
         calls = n if work.backend != "cpu" or work.preprocess == "clahe" else -(-n // 64)

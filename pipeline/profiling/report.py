@@ -23,6 +23,7 @@ LABELS = {
     "split": "Split",
     "preprocess": "Preprocess",
     "copy to device": "Copy to the GPU",
+    "gather": "Gather the images",
     "hog": "HoG features",
     "copy back": "Copy back",
     "boost": "Boosting loop",

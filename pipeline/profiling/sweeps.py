@@ -20,7 +20,7 @@ from pipeline.profiling.probes import of_rounds
 from pipeline.profiling.report import Point, Sweep
 from pipeline.profiling.runs import Run, Runner
 
-IN_BATCHES = ("preprocess", "hog", "copy to device")
+IN_BATCHES = ("gather", "preprocess", "hog", "copy to device")
 SHARES = (0.125, 0.25, 0.5, 1.0)  # of the images
 SIDES = (0.5, math.sqrt(0.5), 1.0, math.sqrt(2.0))  # of rows and columns: a quarter to twice the pixels
 BATCHES = (16, 64, 256, 1024, 4096, 16384)

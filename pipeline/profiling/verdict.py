@@ -137,6 +137,7 @@ NAMES = {
     "read": "reading the images",
     "decode": "decoding the images",
     "split": "splitting the images",
+    "gather": "gathering the images",
     "preprocess": "preprocessing",
     "copy to device": "copying to the GPU",
     "hog": "the HoG features",
