@@ -121,6 +121,7 @@ class Profile(Train):
     sweep: list[str] = field(default_factory=list)  # threads, dtype, batch, images, size; one or [several]
     advice: bool = True  # look for what would shorten the run
     verify_advice: bool = False  # follow each piece of advice and measure it
+    gpu: str = "l4"  # entry of the group machine: would such a GPU help?
     stacks: bool = False  # also sample Python's stacks (pip install pyinstrument)
 
     def __post_init__(self) -> None:
@@ -171,8 +172,8 @@ SCHEMAS: dict[str, type] = {
 }
 
 
-def machine(name: str) -> Machine:
-    """Return the entry `name` of the group ``machine``.
+def machine(name: str, setting: str = "machines") -> Machine:
+    """Return the entry `name` of the group ``machine``; `setting` is what named it.
 
     Raises
     ------
@@ -184,7 +185,7 @@ def machine(name: str) -> Machine:
     path = CONF / "machine" / f"{name}.yaml"
     known = sorted(entry.stem for entry in path.parent.glob("*.yaml"))
     if name not in known:
-        raise ConfigError(f"machines: no entry '{name}'; choose from: {', '.join(known)}")
+        raise ConfigError(f"{setting}: no entry '{name}'; choose from: {', '.join(known)}")
     found: Any = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Machine), OmegaConf.load(path)))
     return found
 

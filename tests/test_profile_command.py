@@ -94,6 +94,8 @@ def test_a_backend_that_is_absent_keeps_its_row(found):
 
 def test_advice_that_was_followed_has_its_measured_gain(found):
     _, _, report = found
+    assert report["gpu"].startswith("NVIDIA L4: ")
+    assert "never run" in report["gpu"]
     for one in report["advice"]:
         assert one["measured_seconds"] is not None or "could not be tried" in one["caveat"]
 
@@ -111,6 +113,8 @@ def test_the_command_lines_for_nvidias_profilers_repeat_the_settings(tmp_path):
     ({"sweep": ["thread"]}, "no sweep 'thread'. Did you mean 'threads'?"),
     ({"compare": ["cuda"]}, "compare: no backend 'cuda'"),
     ({"compare": ["gpu"]}, "this machine can run none of these backends"),
+    ({"gpu": "cray"}, "gpu: no entry 'cray'"),
+    ({"gpu": "laptop_amd"}, "gpu=laptop_amd is no GPU"),
     ({"split": config.Split(folds=3)}, "split.folds is for evaluate"),
 ])  # fmt: skip
 def test_what_cannot_be_measured_is_refused_before_anything_is(tmp_path, more, line):

@@ -16,7 +16,19 @@ from pipeline.commands.doctor import machine_facts
 from pipeline.commands.train import train
 from pipeline.errors import ConfigError
 from pipeline.model import software
-from pipeline.profiling import advice, assemble, compare, limits, memory, stacks, sweeps, trace, work
+from pipeline.profiling import (
+    advice,
+    assemble,
+    compare,
+    limits,
+    machines,
+    memory,
+    outlook,
+    stacks,
+    sweeps,
+    trace,
+    work,
+)
 from pipeline.profiling.record import Recorder
 from pipeline.profiling.report import Machine, Report
 from pipeline.profiling.runs import Run
@@ -94,7 +106,15 @@ def run(cfg: config.Profile, stages: Stages | None = None) -> float:
         with stacks.sampled(Path(cfg.run_dir) / "stacks.html"):
             measured(settings, listen=False)
     if cfg.advice or cfg.verify_advice:
-        found_advice = advice.advise(heard, measured, cfg.budget, tell=_tell)
+        told = _outlook(cfg, heard[-1].work, report)
+        found_advice = advice.advise(
+            heard,
+            measured,
+            cfg.budget,
+            forecast_gpu=lambda _: None if told is None else (told.seconds, told.words),
+            tell=_tell,
+        )
+        report = dataclasses.replace(report, gpu=told.words if told is not None else None)
         if cfg.verify_advice:
             found_advice = advice.verify(found_advice, settings, measured, tell=_tell)
         report = dataclasses.replace(report, advice=found_advice)
@@ -114,6 +134,12 @@ def run(cfg: config.Profile, stages: Stages | None = None) -> float:
 def _check(cfg: config.Profile) -> None:
     """Refuse what cannot be done before anything is measured."""
     sweeps.check(cfg.sweep)
+    entry = config.machine(cfg.gpu, "gpu")
+    machines.require(entry, cfg.gpu)
+    if entry.kind is not config.MachineKind.gpu:
+        raise ConfigError(
+            f"gpu={cfg.gpu} is no GPU; give an entry of the group machine that is one, as in gpu=l4"
+        )
     if cfg.compare:
         compare.absent(cfg, cfg.compare)
     if cfg.stacks:
@@ -190,6 +216,14 @@ def _report(
 def _plain_settings(cfg: config.Profile) -> dict[str, Any]:
     """Return the settings as plain values; enumerations become their names in the report."""
     return dataclasses.asdict(cfg)
+
+
+def _outlook(cfg: config.Profile, done: work.Work, report: Report) -> outlook.Outlook | None:
+    """Return what the run would take on a GPU; None for a run on one."""
+    if done.backend == "gpu":
+        return None
+    seconds = {stage.name: stage.wall for stage in report.stages}
+    return outlook.outlook(cfg, done, {**seconds, "all": report.total.wall}, config.machine(cfg.gpu, "gpu"))
 
 
 def _profilers(typed: tuple[str, ...]) -> dict[str, str]:

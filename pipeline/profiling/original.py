@@ -27,6 +27,7 @@ SAME = (
     "read",
     "decode",
     "split",
+    "gather",
     "save",
 )  # stages without numerical work: no backend has a part in them
 OF_A_CLASS = ("boost/sums", "boost/solve", "boost/refine")  # what a round does for each class in turn

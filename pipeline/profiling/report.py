@@ -212,6 +212,7 @@ class Report:
     compare: list[CompareRow] = field(default_factory=list)
     sweeps: list[Sweep] = field(default_factory=list)
     advice: list[Advice] = field(default_factory=list)  # the best first
+    gpu: str | None = None  # whether a GPU would help, in words; null for a run on one
     commands: dict[str, str] = field(default_factory=dict)  # {"nsys": command line, "ncu": command line}
     version: int = VERSION
 

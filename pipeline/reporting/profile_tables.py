@@ -61,6 +61,8 @@ def blocks(report: Report, width: int) -> list[list[RenderableType]]:
     found += [sweep(one, width) for one in report.sweeps if one.points]
     if report.advice:
         found.append(advice(report.advice, report.total.wall))
+    if report.gpu:
+        found.append([Text("Would a GPU help?", style="bold"), _text(full(report.gpu))])
     if report.commands:
         found.append(_commands(report.commands))
     return found
