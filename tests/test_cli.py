@@ -420,13 +420,16 @@ def test_a_signal_is_one_line_and_its_status(tmp_path, name, words):
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
     ) as process:
-        deadline = time.monotonic() + 60
-        while not list(tmp_path.glob("runs/train/*/rejected.csv")):  # the command is at work
-            assert time.monotonic() < deadline
-            assert process.poll() is None
-            time.sleep(0.05)
-        process.send_signal(number)
-        _, err = process.communicate(timeout=60)
+        try:
+            deadline = time.monotonic() + 60
+            while not list(tmp_path.glob("runs/train/*/rejected.csv")):  # the command is at work
+                assert time.monotonic() < deadline
+                assert process.poll() is None
+                time.sleep(0.05)
+            process.send_signal(number)
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()  # a test that failed must not leave it at work
     # CPython ends itself by the signal where the interrupt met generated code; a shell shows 130 for both
     assert process.returncode in (128 + number, -number)
     assert err.splitlines()[-1].startswith(words)

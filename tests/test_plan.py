@@ -14,7 +14,7 @@ import pytest
 
 from pipeline import config
 from pipeline.backends.cpu import wls
-from pipeline.commands import plan, steps
+from pipeline.commands import plan
 from pipeline.config import DataName
 from pipeline.errors import ConfigError
 from pipeline.profiling import devices, footprint, forecast, measuring, processors
@@ -233,7 +233,7 @@ def test_memory_of_a_processor_counts_pixels_features_and_the_round() -> None:
 
 
 def test_constants_that_stand_elsewhere_too() -> None:
-    assert footprint.IMAGES_AT_ONCE == steps.CHUNK
+    assert config.Train.chunk == footprint.IMAGES_AT_ONCE
     assert footprint.BUFFER == wls.BUFFER
     assert (processors.SEGMENTS, processors.SMALL_SYSTEM) == (wls.SEGMENTS, wls.SMALL_SYSTEM)
 

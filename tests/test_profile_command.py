@@ -31,7 +31,7 @@ def found(tmp_path_factory):
     """A profile with everything, and what it wrote."""
     folder = tmp_path_factory.mktemp("profile")
     cfg = settings(
-        folder, compare=["cpu", "gpu"], sweep=["dtype"], advice=True, verify_advice=True, budget=5.0
+        folder, compare=["cpu", "gpu"], sweep=["dtype"], advice=True, verify_advice=True, budget=2.0
     )
     seconds = profile.run(cfg, Stages(typed=("data=synthetic",)))
     return folder, seconds, json.loads((folder / "profile.json").read_text())
@@ -150,8 +150,12 @@ def test_a_run_without_listeners_is_a_train_run(tmp_path):
     assert spans.span("a") is spans.span("b")
 
 
-def test_a_profile_of_the_gpu_backend(machine, gpu, tmp_path):
+def test_a_profile_of_the_gpu_backend(machine, gpu, tmp_path, monkeypatch):
     """Under the double: device seconds, copies with their bytes, and the profiler told when to look."""
+    from pipeline.backends.gpu import limits as gpu_limits
+
+    small = gpu_limits.measure(1 << 16, 1 << 16, {"float32": 64, "float64": 64}, 10)
+    monkeypatch.setattr(gpu_limits, "measure", lambda: small)
     cfg = settings(tmp_path, backend=Backend(BackendName.gpu), repeats=1)
     profile.run(cfg)
     report = json.loads((tmp_path / "profile.json").read_text())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pipeline.profiling.work import Work
 
-IMAGES_AT_ONCE = 1024  # whose intermediate copies are in memory at a time, as in commands/steps.py
+IMAGES_AT_ONCE = 1024  # whose intermediate copies are in memory at a time, as config.Train.chunk
 BUFFER = 1 << 22  # numbers of a block of rows in boosting, as in backends/cpu/wls.py
 LARGEST = 1 << 30  # bytes of one chunk on a device, as in backends/gpu/memory.py
 SHARE = 0.5  # of the device memory that one step plans for, likewise
