@@ -90,12 +90,19 @@ def finish(n: int, mean: np.ndarray, components: np.ndarray, variances: np.ndarr
     variances : float64 (m,) of all components, largest first
     k : number of components kept
 
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If a variance is not finite.
+
     Notes
     -----
     Each component has unit length, and its element of largest magnitude is positive, as scikit-learn's ``svd_flip``
     has it. The direction of a component whose variance is rounding noise is arbitrary, and would differ between
     backends: it is set to zero, with variance 0, and so adds nothing.
     """
+    if not np.isfinite(variances).all():
+        raise np.linalg.LinAlgError("the variances are not finite")
     noise = max(n, components.shape[1]) * np.finfo(np.float64).eps * max(float(variances[0]), 0.0)
     kept = np.where(variances[:k] > noise, variances[:k], 0.0)
     components[kept == 0.0] = 0.0
