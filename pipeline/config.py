@@ -25,6 +25,8 @@ from pipeline.groups import (
     Learner,
     Preprocess,
     PreprocessName,
+    Reduce,
+    ReduceName,
     Split,
     whole,
 )
@@ -50,6 +52,8 @@ __all__ = [
     "Predict",
     "Preprocess",
     "PreprocessName",
+    "Reduce",
+    "ReduceName",
     "Split",
     "Train",
     "keys",
@@ -68,6 +72,7 @@ class Train:
     image: Image = field(default_factory=Image)
     preprocess: Preprocess = field(default_factory=Preprocess)
     hog: Hog = field(default_factory=Hog)
+    reduce: Reduce = field(default_factory=Reduce)
     classifier: Classifier = field(default_factory=Classifier)
     split: Split = field(default_factory=Split)
     run_dir: str = MISSING  # filled in by the command line
@@ -76,7 +81,7 @@ class Train:
 
 @dataclass
 class Predict:
-    """``python -m pipeline predict``; image size, HoG and preprocessing come from the model."""
+    """``python -m pipeline predict``; image size, preprocessing, HoG and reduction come from the model."""
 
     model: str = MISSING  # the model.npz of a train run
     out: str | None = None  # CSV file to write; null: predictions.csv in the run folder
