@@ -23,7 +23,7 @@ def same(got, wanted, atol=1e-7):
 @pytest.mark.parametrize("name", SETS)
 def test_components_equal_the_cpu_backend(gpu, name, dtype):
     X = SETS[name].astype(dtype)
-    k = min(min(X.shape), 8)
+    k = min(*X.shape, 8)
     cpu = backends.get("cpu").pca
     wanted, got = cpu.fit(X, k, None), gpu.pca.fit(gpu.put(X), k, None)
     same(got, wanted)

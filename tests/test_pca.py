@@ -48,7 +48,7 @@ def oracle(X, k):
 @pytest.mark.parametrize("name", SETS)
 def test_components_are_those_of_scikit_learn(backend, name):
     X = SETS[name]
-    k = min(min(X.shape), 8)
+    k = min(*X.shape, 8)
     wanted, rank = oracle(X, k)
     got = backends.get(backend).pca.fit(X, k, None)
     np.testing.assert_allclose(got.mean, X.mean(axis=0), rtol=1e-12)
