@@ -7,7 +7,7 @@ import logging
 import numpy as np
 import pytest
 
-from pipeline import backends
+from pipeline import PcaReducer, backends
 from tests.test_pca import SETS, falling
 
 
@@ -88,7 +88,7 @@ def test_the_host_finds_the_eigenvectors_that_the_device_cannot(machine, gpu, mo
         monkeypatch.setattr(machine, "failed_eigh", True)
     with caplog.at_level(logging.WARNING):
         same(gpu.pca.fit(device, 6, None), wanted)
-    assert "LAPACK" in caplog.text
+    assert "found on the host" in caplog.text
 
 
 def test_only_components_come_home(machine, gpu):
@@ -101,3 +101,59 @@ def test_only_components_come_home(machine, gpu):
     machine.forget()
     gpu.pca.transform(device, *map(gpu.put, (got.mean, got.components)))
     assert machine.count["d2h"] == 0
+
+
+# ---- the transformer and the commands ----
+
+
+def test_the_transformer_leaves_on_the_device_what_is_there(machine, gpu):
+    X = falling(400, 50)
+    wanted = PcaReducer(variance=0.9, dtype="float64").fit(X)
+    device = gpu.put(X)
+    reducer = PcaReducer(variance=0.9, dtype="float64", backend="gpu").fit(device)
+    np.testing.assert_allclose(reducer.components_, wanted.components_, atol=1e-9)
+    scores = reducer.transform(device)
+    assert gpu.holds(scores)
+    np.testing.assert_allclose(gpu.get(scores), wanted.transform(X), atol=1e-9)
+    assert isinstance(reducer.transform(X), np.ndarray)
+    with pytest.raises(ValueError, match="X has 49 features, but PcaReducer is expecting 50"):
+        reducer.transform(device[:, :49])
+    with pytest.raises(ValueError, match=r"at least 2 rows.*float64 \(1, 50\)"):
+        reducer.fit(device[:1])
+    device[7, 3] = np.nan
+    with pytest.raises(ValueError, match="NaN or infinity in row 7"):
+        reducer.transform(device)
+    with pytest.raises(ValueError, match="too large to be squared"):
+        reducer.fit(gpu.put(X * 1e200))
+
+
+@pytest.mark.parametrize("room", [True, False], ids=["on the device", "streaming"])
+def test_train_and_predict_with_fewer_features(machine, gpu, monkeypatch, tmp_path, room):
+    from pipeline import config
+    from pipeline.backends.gpu import memory, transfer
+    from pipeline.backends.gpu.matrix import HostMatrix
+    from pipeline.commands import train
+    from pipeline.model import load_model
+
+    cfg = config.Train(run_dir=str(tmp_path), plots=False, image=config.Image(16, 16))
+    cfg.data = config.Data(name=config.DataName.synthetic, n=240, classes=4)
+    cfg.hog = config.Hog(pixels_per_cell=[4, 4], cells_per_block=[2, 2])
+    cfg.reduce = config.Reduce(config.ReduceName.pca, variance=0.9)
+    cfg.classifier.n_rounds, cfg.classifier.early_stopping = 3, True
+    figures = {}
+    if not room:  # what has no room on the device is a HostMatrix
+        monkeypatch.setattr(
+            transfer, "empty_matrix", lambda n, p, dtype: HostMatrix(np.empty((n, p), dtype=dtype))
+        )
+        monkeypatch.setattr(memory, "chunk", lambda n, *_, **__: max(1, n // 3))
+    for name in ("cpu", "gpu"):
+        cfg.backend = config.Backend(name=config.BackendName[name])
+        machine.forget()
+        figures[name] = train.run(cfg)
+    assert figures["gpu"] == pytest.approx(figures["cpu"], rel=1e-3)
+    if room:
+        components = load_model(tmp_path / "model.npz").reducer.components_
+        assert machine.bytes["d2h"] < 2 * components.size * 8 + 100_000  # no feature matrix among it
+    pixels = np.random.default_rng(0).integers(0, 256, (30, 16, 16), dtype=np.uint8)
+    found = [load_model(tmp_path / "model.npz", name).predict_proba(pixels) for name in ("cpu", "gpu")]
+    np.testing.assert_allclose(found[1], found[0], atol=1e-4)

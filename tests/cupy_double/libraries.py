@@ -153,14 +153,16 @@ def _leave(matrix: np.ndarray, whole: np.ndarray, how: str) -> None:
 
 
 def eigh(machine: Machine, matrix: ndarray, triangle: str) -> tuple[ndarray, ndarray]:
-    """As cupy.linalg.eigh: reads one triangle, takes room for copies and work space, may find no eigenvalues."""
+    """As cupy.linalg.eigh: reads one triangle, takes room for copies and work space, raises a failure if so set."""
     if not isinstance(matrix, ndarray):
         raise TypeError("cupy.ndarray expected")
     machine.note("eigh")
     work = Block(machine, 3 * matrix.nbytes)
     values, vectors = np.linalg.eigh(matrix.host, triangle)
+    if machine.failed_eigh and machine.linalg == "raise":
+        raise np.linalg.LinAlgError("Error reported by xsyevd in cuSOLVER. devInfo = 3.")
     if machine.failed_eigh:
-        values[...] = np.nan
+        values[0] += 1e-3 * abs(values[-1])
     del work
     return ndarray(values), ndarray(vectors)
 

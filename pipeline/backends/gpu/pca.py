@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import cupy as cp
+import cupyx
 import numpy as np
 
 from pipeline.backends import spectrum
@@ -51,17 +52,23 @@ def fit(X: Any, n_components: int | None, share: float | None) -> Pca:
 def _leading(gram: Any, choose: Callable[[np.ndarray], int]) -> tuple[np.ndarray, Any]:
     """Return all eigenvalues (m,) on the host, largest first, and the first eigenvectors (m, k) on the device.
 
-    Where the device has no room for cuSOLVER's work, LAPACK does it on the host.
+    Where the device has no room for cuSOLVER's work, or it does not converge, LAPACK does it on the host.
     """
     made: list[Any] = []
-    if memory.attempt(lambda: made.extend(cp.linalg.eigh(gram, UPLO="L"))):
+
+    def work() -> None:
+        with cupyx.errstate(linalg="raise"):  # else what cuSOLVER could not finish looks like a result
+            made.extend(cp.linalg.eigh(gram, UPLO="L"))
+
+    try:
+        found = "no room on the GPU" if not memory.attempt(work) else None
+    except np.linalg.LinAlgError as error:
+        found = str(error)
+    if found is None:
         values = transfer.get(made[0])[::-1]
-        if np.isfinite(values).all():
-            return values, made[1][:, ::-1][:, : choose(values)]
-        log.warning("cuSOLVER found no eigenvalues of a Gram matrix of %d columns: LAPACK does", len(gram))
-    else:
-        cp.get_default_memory_pool().free_all_blocks()
-        log.warning("no room on the GPU for the eigenvectors of %d columns: LAPACK finds them", len(gram))
+        return values, made[1][:, ::-1][:, : choose(values)]
+    cp.get_default_memory_pool().free_all_blocks()
+    log.warning("eigenvectors of a Gram matrix of %d columns are found on the host (%s)", len(gram), found)
     values, vectors = spectrum.leading(np.asfortranarray(transfer.get(gram)), choose)
     return values, cp.asarray(vectors)
 
