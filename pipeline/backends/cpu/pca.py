@@ -10,7 +10,7 @@ from scipy.linalg import blas
 
 from pipeline.backends import spectrum
 from pipeline.backends.cpu import wls_kernels as kernels
-from pipeline.backends.cpu.wls import BUFFER, column_moments
+from pipeline.backends.cpu.wls import BUFFER, column_moments, one_blas_thread
 from pipeline.backends.protocol import Pca
 
 
@@ -39,7 +39,10 @@ def fit(X: np.ndarray, n_components: int | None, share: float | None) -> Pca:
     mean, _ = column_moments(X)
     gram = _columns_gram(X, mean) if n < p else _rows_gram(X, mean)
     gram /= n - 1
-    values, vectors = spectrum.leading(gram, lambda all_: spectrum.how_many(all_, n_components, share))
+    with (
+        one_blas_thread
+    ):  # the tridiagonal form is thousands of short products, which two threads take longer for
+        values, vectors = spectrum.leading(gram, lambda all_: spectrum.how_many(all_, n_components, share))
     components = _combined(X, mean, vectors) if n < p else np.ascontiguousarray(vectors.T)
     return spectrum.finish(n, mean, components, values, vectors.shape[1])
 
