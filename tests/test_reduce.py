@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from pipeline.boosting import LogitBoostClassifier
 from pipeline.commands import evaluate, predict, steps, train
 from pipeline.errors import ConfigError, ModelError
 from pipeline.features import HogExtractor
-from pipeline.model import Model, fitted_extractor, load_model, save_model
+from pipeline.model import Model, features, fitted_extractor, load_model, save_model
 from tests.test_model import SIZE, altered, pictures, refusal
 from tests.test_pca import falling
 
@@ -61,6 +62,41 @@ def test_a_memory_map_is_reduced_as_it_is(tmp_path):
     np.save(tmp_path / "x.npy", X)
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
     np.testing.assert_array_equal(PcaReducer(3).fit_transform(mapped), PcaReducer(3).fit_transform(X))
+
+
+@pytest.mark.parametrize("shape", [(8000, 200), (200, 8000)], ids=["tall", "wide"])
+def test_no_copy_of_the_features_is_made(monkeypatch, shape):
+    """Beyond blocks of rows or columns, that is, and the Gram matrix."""
+    from pipeline.backends.cpu import pca, wls
+
+    for module in (pca, wls):
+        monkeypatch.setattr(module, "BUFFER", 1 << 15)
+    X = falling(*shape, rank=20).astype(np.float32)
+    reducer = PcaReducer(components=4)
+    reducer.fit(X[:300])  # what is loaded or compiled at the first call
+    tracemalloc.start()
+    reducer.fit(X)
+    fitting = tracemalloc.get_traced_memory()[1]
+    tracemalloc.reset_peak()
+    reducer.transform(X)
+    transforming = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert fitting < 0.6 * X.nbytes
+    assert transforming < 0.3 * X.nbytes
+
+
+def test_images_become_reduced_features_in_chunks():
+    """The HoG features of all images are never there together."""
+    model = reduced_model()
+    pixels = np.broadcast_to(pictures(4)[0][:1], (20_000, SIZE.height, SIZE.width))
+    hog_bytes = 4 * len(pixels) * model.extractor.layout_.n_features
+    features(pixels[:300], None, model.preprocess, model.extractor, 300, reducer=model.reducer)
+    tracemalloc.start()
+    found = features(pixels, None, model.preprocess, model.extractor, 500, reducer=model.reducer)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.shape == (20_000, model.n_features)
+    assert peak < found.nbytes + 0.2 * hog_bytes
 
 
 MISTAKES = {
@@ -337,6 +373,20 @@ def test_the_cpu_backend_trains_what_the_reference_does(tmp_path):
             for row in rows(tmp_path / name / "predictions.csv")
         ]
     np.testing.assert_allclose(found["cpu"], found["reference"], atol=2e-6)
+
+
+def test_the_work_of_a_run_knows_the_components(tmp_path):
+    from pipeline.commands.profile import measured
+
+    cfg = settings(config.Train, tmp_path, 90, reduce=config.Reduce(PCA_GROUP, components=14))
+    run = measured(cfg)
+    assert "reduce" in run.seconds
+    assert (run.work.features, run.work.components, run.work.inputs, run.work.columns) == (288, 14, 14, 14)
+    assert run.trained.features.shape == (90, 14)
+    cfg.reduce = config.Reduce()
+    run = measured(cfg)
+    assert "reduce" not in run.seconds
+    assert (run.work.components, run.work.inputs, run.work.columns) == (None, 288, 24)
 
 
 def test_predict_and_evaluate_reduce_as_in_training(trained, tmp_path):
