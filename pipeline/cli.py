@@ -7,21 +7,56 @@ with exit status 2.
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
 import os
+import re
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from pipeline import config, groups
 from pipeline.commands import COMMANDS
 from pipeline.errors import ConfigError, OutputError, PipelineError
+from pipeline.files import expanded, occupied
 from pipeline.messages import hint, one_line
 from pipeline.overrides import CONF, check, groups_of, quoted, sorted_out
 from pipeline.reporting import help as texts
 from pipeline.reporting.stages import Stages
+
+# What a disk, a file system or the rights of a user say no to is no fault of the program, wherever it surfaces.
+SYSTEMS = {
+    getattr(errno, name)
+    for name in (
+        "EACCES",
+        "EPERM",
+        "EROFS",
+        "ENOSPC",
+        "EDQUOT",
+        "EIO",
+        "ENAMETOOLONG",
+        "ELOOP",
+        "EMFILE",
+        "ENFILE",
+    )
+    if hasattr(errno, name)
+}
+
+
+SIGNALS: list[int] = []  # those that have asked this process to end
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal that asks the process to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 class Outcome(NamedTuple):
@@ -35,14 +70,49 @@ class Outcome(NamedTuple):
 def main() -> NoReturn:
     """Run the command that the command line names, and exit with its status."""
     started = time.perf_counter()
+    _prepare_streams()
     try:
+        _catch_signals()
         sys.exit(_dispatch(sys.argv[1:], started))
-    except KeyboardInterrupt:
-        _complain("interrupted; nothing that was being written was kept half-finished")
-        sys.exit(130)
+    except KeyboardInterrupt as error:
+        number = error.number if isinstance(error, Stopped) else signal.SIGINT
+        what = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
+        _complain(f"{what}; nothing that was being written was kept half-finished")
+        sys.exit(128 + number)
     except BrokenPipeError:  # the reader of a pipe went away, as in `... --help | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def _prepare_streams() -> None:
+    """Make both streams take whatever is printed: closed ones (``>&-``) too, and names their encoding lacks."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  as long as the process
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _catch_signals() -> None:
+    """End on SIGTERM and SIGHUP as on Ctrl-C: half-written files are removed on the way out."""
+
+    def stop(number: int, _: Any) -> NoReturn:
+        SIGNALS.append(number)
+        raise Stopped(number)
+
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is None:  # Windows has no SIGHUP
+            continue
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):  # nohup ignores SIGHUP
+            signal.signal(number, stop)
+
+
+def _raise_stopped(error: Exception) -> None:
+    """Raise the signal again where a library, interrupted half-way, made another error of it."""
+    if SIGNALS:
+        raise Stopped(SIGNALS[-1]) from error
 
 
 def _dispatch(argv: Sequence[str], started: float) -> int:
@@ -61,6 +131,7 @@ def _dispatch(argv: Sequence[str], started: float) -> int:
             raise ConfigError(f"no command '{name}'.{hint(name, COMMANDS)} Commands: {', '.join(COMMANDS)}")
         return _command(name, arguments, started)
     except Exception as error:
+        _raise_stopped(error)
         if not _is_users(error):
             raise
         _complain(one_line(error, name), name)
@@ -74,12 +145,17 @@ def _command(name: str, arguments: list[str], started: float) -> int:
     overrides = [quoted(override, sweep) for override in overrides]
     check(name, overrides, sweep, extra)
     given = {override.partition("=")[0].lstrip("+") for override in overrides}
-    if name in ("train", "evaluate") and "data.path" in given and not {"data", "data.name"} & given:
+    if name in ("profile", "plan"):  # one name needs no brackets
+        overrides = [re.sub(r"^(sweep|compare|machines)=(\w+)$", r"\1=[\2]", one) for one in overrides]
+    takes_data = name in ("train", "evaluate", "profile", "plan")
+    if takes_data and "data.path" in given and not {"data", "data.name"} & given:
         overrides.append("data=auto")  # a path alone says that the images come from there
     for override in overrides:
         key, _, folder = override.partition("=")
         if key == "hydra.run.dir" and "$" not in folder and name != "doctor":
             _refuse_used(Path(folder.strip("'\"")))  # before Hydra writes there
+    if "--version" in flags:
+        return _dispatch(["--version"], started)
     if {"-h", "--help"} & set(flags):
         print(_help(name, overrides))
         return 0
@@ -89,6 +165,7 @@ def _command(name: str, arguments: list[str], started: float) -> int:
 def _run(name: str, arguments: list[str], started: float) -> int:
     """Let Hydra compose the settings, and run the command once, or once per job of a sweep."""
     import hydra
+    from hydra.errors import HydraException
 
     outcomes: list[Outcome] = []
     task = _task(name, outcomes, started)
@@ -97,7 +174,8 @@ def _run(name: str, arguments: list[str], started: float) -> int:
     try:
         hydra.main(version_base="1.3", config_path=str(CONF), config_name=name)(task)()
     except (OSError, ValueError) as error:
-        if outcomes or not isinstance(error.__cause__ or error, OSError):
+        cause = error.__cause__ or error
+        if outcomes or not isinstance(cause, OSError) or isinstance(cause, HydraException):
             raise
         raise OutputError(
             f"the run folder cannot be written: {error.__cause__ or error}; "
@@ -124,7 +202,7 @@ def _refuse_same_out(settings: Any, written: set[str]) -> None:
     out = getattr(settings, "out", None)
     if out is None:
         return
-    place = os.path.realpath(Path(out).expanduser())
+    place = os.path.realpath(expanded(out))
     if place in written:
         raise ConfigError(
             f"out={out} was already written by another job of this sweep; let it differ from job to job, as in "
@@ -145,11 +223,14 @@ def _task(name: str, outcomes: list[Outcome], started: float) -> Callable[[Any],
         overrides = tuple(given)
         outcomes.append(Outcome(overrides, None, "failed"))  # stands if an unforeseen error passes through
         try:
-            settings = _settings(cfg, name)
-            _refuse_same_out(settings, written)
-            run = importlib.import_module(f"pipeline.commands.{name}").run
-            figure = run(settings, Stages(started if len(outcomes) == 1 else None))
+            folder = Path(HydraConfig.get().runtime.output_dir)
+            with nullcontext() if name == "doctor" else occupied(folder):
+                settings = _settings(cfg, name)
+                _refuse_same_out(settings, written)
+                run = importlib.import_module(f"pipeline.commands.{name}").run
+                figure = run(settings, Stages(started if len(outcomes) == 1 else None, overrides))
         except Exception as error:
+            _raise_stopped(error)
             if not _is_users(error):
                 raise
             message = one_line(error, name)
@@ -190,6 +271,8 @@ def _settings(cfg: Any, name: str) -> Any:
 def _is_users(error: Exception) -> bool:
     """Tell an error about what the program was given (one line) from a fault of the program (a traceback)."""
     if isinstance(error, PipelineError | MemoryError):
+        return True
+    if isinstance(error, OSError) and error.errno in SYSTEMS:
         return True
     if "hydra" not in sys.modules:
         return False

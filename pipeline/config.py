@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, is_dataclass
-from typing import get_type_hints
+from pathlib import Path
+from typing import Any, get_type_hints
 
+from pipeline.errors import ConfigError
 from pipeline.groups import (
     BLOCK_NORMS,
     Backend,
@@ -23,11 +25,14 @@ from pipeline.groups import (
     Hog,
     Image,
     Learner,
+    Machine,
+    MachineKind,
     Preprocess,
     PreprocessName,
     Reduce,
     ReduceName,
     Split,
+    check,
     whole,
 )
 
@@ -48,10 +53,14 @@ __all__ = [
     "Hog",
     "Image",
     "Learner",
+    "Machine",
+    "MachineKind",
     "Pack",
+    "Plan",
     "Predict",
     "Preprocess",
     "PreprocessName",
+    "Profile",
     "Reduce",
     "ReduceName",
     "Split",
@@ -60,6 +69,8 @@ __all__ = [
     "register",
 ]
 
+HERE = Path(__file__).resolve().parent
+CONF = next((folder for folder in (HERE / "conf", HERE.parent / "conf") if folder.is_dir()), HERE / "conf")
 MISSING = "???"  # OmegaConf's mark for "must be given"
 
 
@@ -77,6 +88,10 @@ class Train:
     split: Split = field(default_factory=Split)
     run_dir: str = MISSING  # filled in by the command line
     plots: bool = True  # false: no PNG files
+    chunk: int = 1024  # images in memory at a time, beside the features; fewer need less
+
+    def __post_init__(self) -> None:
+        whole("chunk", self.chunk, 1, 10_000_000)
 
 
 @dataclass
@@ -102,6 +117,24 @@ class Evaluate(Train):
 
 
 @dataclass
+class Profile(Train):
+    """``python -m pipeline profile``: the settings of ``train``, and what to measure."""
+
+    repeats: int = 3  # warm runs that are measured, after a first one
+    compare: list[str] = field(default_factory=list)  # backends to run the same work: [reference,cpu,gpu]
+    budget: float = 120.0  # seconds, about, for each of: the slow reference, a sweep, the search for advice
+    sweep: list[str] = field(default_factory=list)  # threads, dtype, batch, images, size; one or [several]
+    advice: bool = True  # look for what would shorten the run
+    verify_advice: bool = False  # follow each piece of advice and measure it
+    gpu: str = "l4"  # entry of the group machine: would such a GPU help?
+    stacks: bool = False  # also sample Python's stacks (pip install pyinstrument)
+
+    def __post_init__(self) -> None:
+        whole("repeats", self.repeats, 1, 1000)
+        check(0.0 < self.budget <= 1e6, "budget", self.budget, "seconds above 0")
+
+
+@dataclass
 class Pack:
     """``python -m pipeline pack``."""
 
@@ -119,13 +152,47 @@ class Doctor:
     run_dir: str = MISSING
 
 
+@dataclass
+class Plan(Train):
+    """``python -m pipeline plan``: settings of ``train``, and the machine that would run them."""
+
+    machine: Machine = field(default_factory=Machine)
+    machines: list[str] = field(default_factory=list)  # entries of the group machine, compared in one table
+    images: int | None = None  # number of images; null: data.n, or as many as data.path holds
+
+    def __post_init__(self) -> None:
+        check(
+            self.images is None or 10 <= self.images <= 10**10, "images", self.images, "at least 10, or null"
+        )
+
+
 SCHEMAS: dict[str, type] = {
     "train": Train,
     "predict": Predict,
     "evaluate": Evaluate,
+    "profile": Profile,
     "pack": Pack,
+    "plan": Plan,
     "doctor": Doctor,
 }
+
+
+def machine(name: str, setting: str = "machines") -> Machine:
+    """Return the entry `name` of the group ``machine``; `setting` is what named it.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such entry.
+    """
+    from omegaconf import OmegaConf
+
+    path = CONF / "machine" / f"{name}.yaml"
+    known = sorted(entry.stem for entry in path.parent.glob("*.yaml"))
+    if name not in known:
+        raise ConfigError(f"{setting}: no entry '{name}'; choose from: {', '.join(known)}")
+    found: Any = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Machine), OmegaConf.load(path)))
+    return found
 
 
 def keys(schema: type, prefix: str = "") -> Iterator[str]:

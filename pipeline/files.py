@@ -13,6 +13,44 @@ from typing import IO, Any
 from pipeline.errors import OutputError
 
 
+def expanded(path: str | Path) -> Path:
+    """Return `path` with a leading ``~`` or ``~user`` as the home folder; where there is none, as it stands."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:  # no such user, or a file whose name begins with a tilde
+        return Path(path)
+
+
+@contextmanager
+def occupied(folder: Path) -> Iterator[None]:
+    """Keep a folder for this process while the block runs; the system frees it when the process ends, however.
+
+    Raises
+    ------
+    OutputError
+        If another process keeps it. Where the system has no such locks, nothing is kept.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise OutputError(
+                f"another run is writing into {folder} at this moment; give another hydra.run.dir=..."
+            ) from error
+        except OSError as error:
+            if error.errno not in (errno.ENOTSUP, errno.ENOLCK, errno.EBADF, errno.EINVAL):
+                raise  # some network file systems have no locks, or none for folders
+        yield
+    finally:
+        os.close(descriptor)
+
+
 @contextmanager
 def atomic(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a temporary file that becomes `path` when the block ends well, and vanishes when it does not.

@@ -104,7 +104,7 @@ class Backend:
             0 <= self.threads <= 65_536,
             "backend.threads",
             self.threads,
-            "0 (every core) or a number of threads",
+            "0 (every core) or a number of threads up to 65,536",
         )
 
 
@@ -309,3 +309,50 @@ class Classifier:
             self.random_state,
             "from 0 to 4294967295",
         )
+
+
+class MachineKind(Enum):
+    """What a machine of ``plan`` is: the one at work, or a datasheet of a GPU or of a processor."""
+
+    this = "this"
+    gpu = "gpu"
+    cpu = "cpu"
+
+
+@dataclass
+class Machine:
+    """Group ``machine``: a machine of ``plan``. Rates are peaks of the datasheet, 1e9 and 1e12 a second."""
+
+    name: str = ""  # of the entry, as a person calls the machine
+    kind: MachineKind = MachineKind.this  # this: measured here; gpu, cpu: from a datasheet, a forecast
+    memory_gb: float | None = None  # 1e9 bytes, of the GPU or of the processor's machine
+    bandwidth_gb_s: float | None = None  # of that memory
+    fp32_tflops: float | None = None  # float32, without tensor cores
+    fp64_tflops: float | None = None  # float64
+    tensor_tflops: float | None = None  # gpu: TF32 on tensor cores, dense; 0: it has none
+    link_gb_s: float | None = None  # gpu: host to device, one direction
+    multiprocessors: int | None = None  # gpu: streaming multiprocessors
+    cores: int | None = None  # cpu: cores that count (not the efficiency cores)
+    clock_ghz: float | None = None  # highest clock of the datasheet
+    power_watts: float | None = None  # of the board or the processor at full load
+    year: int | None = None  # of the datasheet
+    source: str = ""  # whose datasheet
+    host_memory_gb: float | None = None  # gpu: memory of the machine around it; null: as here
+    price_per_hour: float | None = None  # what an hour costs, in any currency
+    sample: int = 6_000  # this: images of the largest measuring run
+    refresh: bool = False  # this: measure again, although a measurement of these settings is kept
+
+    def __post_init__(self) -> None:
+        whole("machine.sample", self.sample, 100, 1_000_000)
+        for name in POSITIVE:
+            value = getattr(self, name)
+            check(value is None or 0.0 < value < 1e9, f"machine.{name}", value, "above 0")
+        for name in ("tensor_tflops", "price_per_hour"):
+            value = getattr(self, name)
+            check(value is None or 0.0 <= value < 1e9, f"machine.{name}", value, "at least 0")
+
+
+POSITIVE = (
+    *("memory_gb", "bandwidth_gb_s", "fp32_tflops", "fp64_tflops", "link_gb_s", "multiprocessors"),
+    *("cores", "clock_ghz", "power_watts", "year", "host_memory_gb"),
+)

@@ -15,7 +15,12 @@ OUT_OF_MEMORY = {
 OUT_OF_GPU_MEMORY = (
     "end other programs on this GPU (nvidia-smi), use fewer images or hog=coarse, or backend=cpu"
 )
-LISTS = {"classifier.gamma": "[0.1,1.0]", "preprocess.percentiles": "[2,98]", "hog.cells_per_block": "[3,3]"}
+LISTS = {
+    "classifier.gamma": "[0.1,1.0]",
+    "preprocess.percentiles": "[2,98]",
+    "hog.cells_per_block": "[3,3]",
+    "hog.pixels_per_cell": "[8,8]",
+}
 KINDS = {"Integer": "a whole number", "Float": "a number"}
 
 
@@ -27,6 +32,9 @@ def one_line(error: BaseException, name: str = "") -> str:
     if isinstance(error, MemoryError):
         remedy = OUT_OF_MEMORY.get(name, "close other programs")
         return f"out of memory ({str(error) or 'no detail'}); {remedy}"
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        name = str(error.filename)
+        return f"{name if len(name) <= 100 else name[:100] + '...'}: {error.strerror}"
     for fault in (error.__cause__, error):
         key, message = getattr(fault, "full_key", None), getattr(fault, "msg", None)
         if key and message:

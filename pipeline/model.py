@@ -264,8 +264,8 @@ def load_model(path: str | Path, backend: str = "cpu") -> Model:
             summary=header["summary"],
             reducer=_reducer(arrays, header),
         )
-        _check_width(model)
-    except (KeyError, TypeError, ValueError) as error:
+        _check_parts(model)
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise ModelError(f"{path} lacks or misstates {error}; it was not written by this program") from error
     model.backend = backend
     return model
@@ -279,18 +279,30 @@ def _reducer(arrays: dict[str, np.ndarray], header: dict[str, Any]) -> PcaReduce
     return PcaReducer.from_state(parts, header["reduce"])
 
 
-def _check_width(model: Model) -> None:
-    """Refuse a reduction, an extractor and a classifier that do not follow from each other (ValueError)."""
-    hog, reducer = model.extractor.layout_.n_features, model.reducer
-    if reducer is not None and (reducer.n_features_in_, reducer.dtype) != (hog, model.extractor.dtype):
+def _check_parts(model: Model) -> None:
+    """Refuse a classifier, a reduction, an extractor and names that do not belong together (ValueError)."""
+    names, classifier, layout = model.class_names, model.classifier, model.extractor.layout_
+    if not names or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
+        raise ValueError("class_names: distinct texts are expected")
+    classes = classifier.classes_
+    if classes.dtype.kind not in "iu" or not set(classes.tolist()) <= set(range(len(names))):
+        raise ValueError(f"classes: they must be indices into the {len(names)} class_names")
+    reducer = model.reducer
+    if reducer is not None and (reducer.n_features_in_, reducer.dtype) != (
+        layout.n_features,
+        model.extractor.dtype,
+    ):
         raise ValueError(
-            f"reduce: it takes {reducer.n_features_in_} {reducer.dtype} features, HoG gives {hog} "
+            f"reduce: it takes {reducer.n_features_in_} {reducer.dtype} features, HoG gives {layout.n_features} "
             f"{model.extractor.dtype} ones"
         )
-    if model.classifier.n_features_in_ != model.n_features:
+    if classifier.n_features_in_ != model.n_features:
+        source = "HoG gives" if reducer is None else "the reduction leaves"
         raise ValueError(
-            f"n_features: the classifier takes {model.classifier.n_features_in_} features, but gets {model.n_features}"
+            f"n_features: the classifier takes {classifier.n_features_in_} features, {source} {model.n_features}"
         )
+    if not isinstance(model.summary, dict):
+        raise ValueError("summary: a table is expected")
 
 
 def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

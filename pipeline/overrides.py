@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import config
+from pipeline.config import CONF
 from pipeline.errors import ConfigError
-from pipeline.messages import hint, one_line
-
-HERE = Path(__file__).resolve().parent
-CONF = next((folder for folder in (HERE / "conf", HERE.parent / "conf") if folder.is_dir()), HERE / "conf")
+from pipeline.messages import LISTS, hint, one_line
 
 FLAGS = {"-m", "--multirun", "-r", "--run", "--resolve", "--hydra-help", "--version", "-h", "--help"}
 FLAGS_WITH_VALUE = {"-c", "--cfg", "-p", "--package", "-i", "--info", "-cd", "--config-dir"}
+CHOICES = {
+    "cfg": ("job", "hydra", "all"),
+    "info": ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath"),
+}
+LONG = {"-m": "--multirun", "-r": "--run", "-c": "--cfg", "-i": "--info"}
+EXCLUSIVE = {"--run", "--multirun", "--cfg", "--info"}
 # Paths and regular expressions are free text: they may hold the characters of Hydra's override grammar.
 FREE_TEXT = {"data.path", "model", "out", "split.group_by"}
 
@@ -61,8 +65,10 @@ def sorted_out(name: str, arguments: Sequence[str]) -> tuple[list[str], list[str
         flag, _, value = argument.partition("=")
         if flag in FLAGS_WITH_VALUE:
             value = value or next(rest, "")
-            if not value:
-                raise ConfigError(f"{flag} needs a value, as in --cfg job")
+            choices = CHOICES.get(LONG.get(flag, flag).lstrip("-"), ())
+            if not value or (choices and value not in choices):
+                wanted = f"one of {', '.join(choices)}" if choices else "a value behind it"
+                raise ConfigError(f"{flag} needs {wanted}" + (f", not '{value}'" if value else ""))
             flags += [flag, value]
             extra = Path(value) if flag in ("-cd", "--config-dir") else extra
         elif argument in FLAGS:
@@ -75,7 +81,18 @@ def sorted_out(name: str, arguments: Sequence[str]) -> tuple[list[str], list[str
             )
         else:
             overrides.append(argument)
+    _check_flags(flags)
     return flags, overrides, extra
+
+
+def _check_flags(flags: Sequence[str]) -> None:
+    """Refuse flags that do not go together, in our words."""
+    given = dict.fromkeys(LONG.get(flag, flag) for flag in flags)  # an ordered set
+    modes = [flag for flag in given if flag in EXCLUSIVE]
+    if len(modes) > 1:
+        raise ConfigError(f"{' and '.join(modes)} exclude each other; give one of them")
+    if "--resolve" in given and not {"--cfg", "-h", "--help"} & set(given):
+        raise ConfigError("--resolve goes with --cfg, as in --cfg job --resolve")
 
 
 def check(name: str, overrides: Sequence[str], sweep: bool, extra: Path | None) -> None:
@@ -93,7 +110,11 @@ def check(name: str, overrides: Sequence[str], sweep: bool, extra: Path | None) 
         except HydraException as error:
             key, _, value = text.partition("=")
             advice = f"put such a value in two pairs of quotes: \"{key}='{value}'\""
-            raise ConfigError(f"cannot read '{text}' ({one_line(error)}); {advice}") from error
+            if value.startswith("(") and key in LISTS:
+                advice = f"a list is written in square brackets: {key}={LISTS[key]}"
+            reason = one_line(error).partition(" expecting ")[0]  # what follows names the grammar's symbols
+            raise ConfigError(f"cannot read '{' '.join(text.split())}' ({reason}); {advice}") from error
+        _check_sign(text, override, known | set(groups))
         _check_override(override, known, groups, _see(name))
         if override.is_sweep_override() and not sweep and not override.key_or_group.startswith("hydra"):
             raise ConfigError(f"several values in '{text}' need --multirun; for a list, write key=[1,2]")
@@ -103,6 +124,17 @@ def _see(name: str) -> str:
     return f" See: python -m pipeline {name} --help"
 
 
+def _check_sign(text: str, override: Any, known: set[str]) -> None:
+    """Refuse Hydra's + (add) and ~ (remove) for what always exists."""
+    key = override.key_or_group
+    if key not in known:
+        return
+    if override.is_delete():
+        raise ConfigError(f"'{text}': a setting cannot be taken away; give it another value: {key}=...")
+    if override.is_add() and not override.is_force_add():
+        raise ConfigError(f"'{text}': {key} exists already; write it without the +")
+
+
 def _check_override(override: Any, known: set[str], groups: dict[str, list[str]], more: str) -> None:
     key = override.key_or_group
     if key == "hydra" or key.startswith(("hydra.", "hydra/")):
@@ -110,8 +142,9 @@ def _check_override(override: Any, known: set[str], groups: dict[str, list[str]]
     if key in groups:
         values = override.sweep_iterator() if override.is_sweep_override() else [override.value()]
         for value in values:
-            if str(value) not in groups[key]:
-                choices, near = ", ".join(groups[key]), hint(str(value), groups[key])
-                raise ConfigError(f"no option '{value}' for {key}; choose one of: {choices}.{near}")
+            name = "null" if value is None else str(value)
+            if name not in groups[key]:
+                choices, near = ", ".join(groups[key]), hint(name, groups[key])
+                raise ConfigError(f"no option '{name}' for {key}; choose one of: {choices}.{near}")
     elif key not in known:
         raise ConfigError(f"no setting '{key}'.{hint(key, known | set(groups))}{more}")

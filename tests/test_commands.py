@@ -204,7 +204,7 @@ def test_predict_labels_one_file(trained, folder, tmp_path, capsys):
     )
     predict.run(cfg)
     assert [row["path"] for row in rows(tmp_path / "predictions.csv")] == ["t0_0.png"]
-    assert "1 images labelled" in capsys.readouterr().out
+    assert "1 image labelled" in capsys.readouterr().out
 
 
 def test_predict_writes_all_or_nothing(trained, folder, tmp_path):

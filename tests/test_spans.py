@@ -240,8 +240,8 @@ def test_the_stages_of_a_real_run_make_up_its_time(tmp_path):
     assert total <= run.seconds["all"]
     assert total > 0.97 * run.seconds["all"]
     assert list(run.seconds) == [
-        "start", "read", "split", "preprocess", "hog", "boost", "boost/set-up", "boost/update", "boost/columns",
-        "boost/sums", "boost/solve", "boost/validation", "evaluate", "save", "all",
+        "start", "read", "split", "gather", "preprocess", "hog", "boost", "boost/set-up", "boost/update",
+        "boost/columns", "boost/sums", "boost/solve", "boost/validation", "evaluate", "save", "all",
     ]  # fmt: skip
     assert run.work.rounds == len(run.trained.model.classifier.train_loss_)
     assert (run.work.images, run.work.classes, run.work.source) == (600, 10, "synthetic")

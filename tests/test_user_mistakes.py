@@ -10,14 +10,17 @@ import stat
 import sys
 import threading
 import time
+import tomllib
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from pipeline import cli, config, files
-from pipeline.commands import doctor, pack, predict
+from pipeline import model as model_file
+from pipeline.commands import doctor, pack, predict, steps
 from pipeline.config import DataName
 from pipeline.datasets import load, stream
 from pipeline.errors import DataError, ModelError, OutputError
@@ -174,6 +177,27 @@ def test_a_run_folder_with_a_model_is_refused(call, here, model_bytes, monkeypat
         assert sorted(os.listdir(here / "keep")) == ["config.yaml", "model.npz"]
 
 
+def test_two_runs_do_not_write_into_one_folder(call, here):
+    """The second one is refused while the first is at work, and not afterwards."""
+    (here / "mine").mkdir()
+    line = ("predict", "model=model.npz", "data.path=photos", "hydra.run.dir=mine")
+    with files.occupied(here / "mine"):
+        status, _, error = call(*line)
+        assert status == 2
+        assert re.fullmatch(
+            r"pipeline predict: another run is writing into .*mine at this moment; .*\n", error
+        )
+        assert not (here / "mine" / "predictions.csv").exists()
+    assert call(*line)[0] == 0
+
+
+def test_a_sweep_without_figures_has_no_column_for_them(call, here):
+    status, out, _ = call("predict", "-m", "model=model.npz", "data.path=photos,set.npz")
+    assert status == 0
+    assert "Sweep" in out
+    assert "log-loss" not in out
+
+
 def test_jobs_of_a_sweep_do_not_share_a_file(call, here):
     one = ["predict", "-m", "model=model.npz", "chunk=1,2", "data.path=photos"]
     status, _, err = call(*one, "out=p.csv")
@@ -209,6 +233,8 @@ def saved(path, **arrays):
         ({**NUMBERS, "classes": np.array(["a", ""])}, "empty name"),
         ({**TEXT, "labels": np.array(["a", "", "a", ""])}, "empty name"),
         ({**NUMBERS, "classes": np.array([])}, "classes is empty"),
+        ({**NUMBERS, "classes": np.array(["a", "a"])}, "classes holds 'a' twice"),
+        ({**NUMBERS, "classes": np.array([["a", "b"]])}, "expected text"),
         ({**NUMBERS, "classes": np.array(["a", None], object)}, "Python objects, which are never read"),
     ],
 )
@@ -222,6 +248,50 @@ def test_text_labels_take_the_order_of_classes(tmp_path):
     found = load(saved(tmp_path / "p.npz", **TEXT, classes=np.array(["b", "a"])), SIZE).images
     assert found.class_names == ("b", "a")
     assert found.labels.tolist() == [0, 1, 0, 1]
+
+
+def test_names_in_bytes_are_text(tmp_path):
+    arrays = {**TEXT, "labels": TEXT["labels"].astype("S"), "classes": np.array([b"b", b"a"])}
+    found = load(saved(tmp_path / "p.npz", **arrays), SIZE).images
+    assert found.class_names == ("b", "a")
+    assert found.labels.tolist() == [0, 1, 0, 1]
+    del arrays["classes"]
+    assert load(saved(tmp_path / "p.npz", **arrays), SIZE).images.class_names == ("a", "b")
+
+
+def test_a_name_that_begins_with_a_tilde_is_a_name(here, call):
+    (here / "photos").rename(here / "~photos")
+    (here / "model.npz").rename(here / "~model.npz")
+    status, _, error = call("predict", "model=~model.npz", "data.path=~photos", "out=~labels.csv")
+    assert (status, error) == (0, "")
+    assert (here / "~labels.csv").read_text().startswith("path,label,")
+
+
+def test_what_cannot_be_read_is_not_said_of_the_file_being_written(here, call):
+    """The set is read while the CSV is open: a fault of the one is no fault of the other."""
+    for line in ("predict model=model.npz out=labels.csv", "pack out=new.npz"):
+        status, _, error = call(*line.split(), f"data.path={'x' * 300}")
+        assert status == 2
+        assert re.fullmatch(r"pipeline \w+: (data.path=)?x{100}\.\.\.: .*File name too long\n", error)
+    assert not (here / "labels.csv").exists()
+
+
+def test_progress_that_nobody_reads_ends_nothing(monkeypatch):
+    class Gone:
+        def write(self, text):
+            raise BrokenPipeError
+
+        def flush(self):
+            raise BrokenPipeError
+
+        def isatty(self):
+            return False
+
+    monkeypatch.setattr(sys, "stderr", Gone())
+    with reporting.progress("boost", "rounds") as advance:
+        monkeypatch.setattr(reporting.time, "perf_counter", lambda: 1e6)
+        advance(1, 10)
+        advance(5, 10)
 
 
 def test_pickles_and_pieces_are_told_in_our_words(tmp_path):
@@ -292,6 +362,46 @@ def test_a_strange_version_is_damage(here, version):
         load_model("odd.npz")
 
 
+def crafted(path, change):
+    """Write the model of the working folder with another content and a checksum that fits it."""
+    with np.load("model.npz") as archive:
+        arrays = {name.removeprefix("classifier."): archive[name] for name in archive.files}
+    header = json.loads(arrays.pop("header").tobytes())
+    header.pop("sha256")
+    change(arrays, header)
+    header["sha256"] = model_file._checksum(arrays, header)
+    text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    np.savez(path, header=text, **{f"classifier.{name}": array for name, array in arrays.items()})
+
+
+@pytest.mark.parametrize("name", ["classes", "center", "coef", "intercept", "feature_importances", "rank"])
+@pytest.mark.parametrize(
+    "change", [lambda a: a[:-1].ravel(), lambda a: np.array(["x"]), lambda a: np.float64(1.0)]
+)
+def test_arrays_of_a_model_that_do_not_fit_each_other(here, name, change):
+    """The kernels do not look at bounds: a coefficient too few would be read from elsewhere."""
+    crafted("odd.npz", lambda arrays, _: arrays.update({name: change(arrays[name])}))
+    with pytest.raises(ModelError, match="lacks or misstates"):
+        load_model("odd.npz")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("class_names", ["a"], "classes: they must be indices into the 1 class_names"),
+        ("class_names", ["a", "a", "b"], "class_names: distinct texts are expected"),
+        ("class_names", ["a", None, 3], "class_names: distinct texts are expected"),
+        ("hog", [], "lacks or misstates"),
+        ("hog", {"orientations": 5}, "n_features: the classifier takes"),
+        ("summary", "x", "summary: a table is expected"),
+    ],
+)
+def test_a_header_that_does_not_fit_the_arrays(here, key, value, words):
+    crafted("odd.npz", lambda _, header: header.update({key: value}))
+    with pytest.raises(ModelError, match=words):
+        load_model("odd.npz")
+
+
 def test_a_model_with_objects_is_refused_in_our_words(tmp_path):
     np.savez(tmp_path / "m.npz", header=np.array([{}], object))
     with pytest.raises(ModelError, match="never read") as caught:
@@ -352,3 +462,36 @@ def test_help_explains_every_key_of_hog_and_classifier():
     keys = [key for key in config.keys(config.Train) if key.startswith(("hog.", "classifier."))]
     assert len(keys) > 20
     assert [key for key in keys if not re.sub(r"(; )?one of .*", "", rows[key])] == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0 ms"), (99.4, "99.4 s"), (99.6, "1 min 40 s"), (119.7, "2 min 00 s"), (3599.9, "60 min 00 s")],
+)
+def test_a_minute_has_sixty_seconds(value, text):
+    assert tables.seconds(value) == text
+
+
+def test_one_of_a_thing_has_no_s():
+    assert [tables.count(n, "image") for n in (0, 1, 2)] == ["0 images", "1 image", "2 images"]
+    assert tables.count(2, "class", "classes") == "2 classes"
+
+
+def test_doctor_misses_only_what_the_program_needs():
+    """Every package it looks for is one that the installation brings, directly or through another."""
+    root = Path(__file__).resolve().parents[1]
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    stated = {re.split(r"[^\w-]", entry)[0].lower() for entry in project["dependencies"]}
+    assert set(doctor.PACKAGES) - {"llvmlite", "omegaconf"} <= stated
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (config.Data(name=DataName.auto, path="my photos"), "my photos"),
+        (config.Data(name=DataName.packed, path="set.npz"), "set.npz"),
+        (config.Data(name=DataName.digits), "digits"),
+    ],
+)
+def test_the_source_is_named_and_not_how_it_was_found(data, text):
+    assert steps.source(data) == text

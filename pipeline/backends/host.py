@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.spans import span
+
 ROWS = 4096  # rows looked at together by first_not_finite
 
 
@@ -47,7 +49,9 @@ def map_images(
     out = np.empty((n, width), dtype=dtype)
     for begin in range(0, n, max(size, 1)):
         part = slice(begin, min(begin + size, n))
-        work(pixels[part] if index is None else pixels[index[part]], out[part])
+        with span("gather"):
+            batch = pixels[part] if index is None else pixels[index[part]]
+        work(batch, out[part])
         if advance is not None:
             advance(part.stop, n)
     return out

@@ -80,7 +80,15 @@ def dump(model: LogitBoostClassifier) -> tuple[dict[str, np.ndarray], dict[str, 
 
 
 def load(cls: type, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> LogitBoostClassifier:
-    """Return the fitted model described by `arrays` and `header`."""
+    """Return the fitted model described by `arrays` and `header`.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        If one is missing, or an array has another type or shape than the others ask for: what computes the
+        scores does not look at the bounds of its arrays.
+    """
+    _check(arrays, int(header["n_features"]))
     params = {k: tuple(v) if isinstance(v, list) else v for k, v in header["params"].items()}
     model = cls(**params)
     model.dtype_ = header["dtype"]
@@ -98,3 +106,31 @@ def load(cls: type, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> Lo
         rows = zip(*(arrays[f"step_{k}"] for k in ("coef", "intercept", "index", "gamma")), strict=True)
         model._history.steps = [Step(c, b, int(i), None, float(g)) for c, b, i, g in rows]
     return model
+
+
+def _check(arrays: dict[str, np.ndarray], p: int) -> None:
+    """Refuse arrays that do not fit each other: `p` features, J classes, R rounds of q components."""
+    J = arrays["classes"].size
+    shapes: dict[str, tuple[int | None, ...]] = {
+        "classes": (J,),
+        "center": (p,),
+        "feature_importances": (p,),
+        "train_loss": (None,),
+        "validation_loss": (None,),
+        "rank": (None, None),
+        "ladder": (None, None),
+    }
+    if "coef" in arrays:
+        shapes |= {"coef": (p, J), "intercept": (J,)}
+    else:
+        R, q, _ = (*arrays["step_coef"].shape, 0, 0, 0)[:3]
+        shapes |= {"step_coef": (R, q, J), "step_intercept": (R, J), "step_gamma": (R,), "step_index": (R,)}
+    for name, shape in shapes.items():
+        array = arrays[name]
+        kinds = "iu" if name in ("rank", "ladder", "step_index") else "biufUS" if name == "classes" else "f"
+        fits = len(array.shape) == len(shape) and all(
+            wanted in (None, n) for n, wanted in zip(array.shape, shape, strict=True)
+        )
+        if not fits or array.dtype.kind not in kinds:
+            wanted = ", ".join("any" if n is None else str(n) for n in shape)
+            raise ValueError(f"{name}: it is {array.dtype} {array.shape}, the rest asks for ({wanted})")

@@ -49,6 +49,18 @@ COMMANDS: dict[str, Command] = {
             "split.folds=5 split=grouped data=folder data.path=signs",
         ),
     ),
+    "profile": Command(
+        "where the time of a train run goes, why, and what would shorten it",
+        "Runs train several times under measurement and reports, stage by stage, seconds, cores, bytes,\n"
+        "operations, the limits of this machine, the cause in words, and advice with its predicted gain. Writes\n"
+        "profile.html (one page, no network), profile.json and trace.json (for Perfetto or speedscope) in the\n"
+        "run folder. compare= runs the same work on several backends, sweep= shows how the cost grows.",
+        (
+            "data=folder data.path=photos",
+            "compare=[reference,cpu]",
+            "sweep=threads verify_advice=true",
+        ),
+    ),
     "pack": Command(
         "decode a folder of images once, so that later runs skip decoding",
         "Decodes a folder of class folders in parallel and writes one packed set. Files that cannot be read\n"
@@ -57,6 +69,21 @@ COMMANDS: dict[str, Command] = {
             "data.path=photos out=photos.npz",
             "data.path=photos out=photos.npz image.height=64 image.width=64",
             "data.path=photos out=photos.npz image=pad data.max_rejected=0.5",
+        ),
+    ),
+    "plan": Command(
+        "what a training run would cost on this or another machine: time, memory, money",
+        "Tells before a run whether it fits, the seconds of each stage and which limit binds them, the cost with\n"
+        "machine.price_per_hour=..., and from how many images on another machine pays. machine=this is measured\n"
+        "with short runs of these settings and kept; every other machine is a FORECAST from its datasheet, never\n"
+        "measured. machines=[t4,h200] puts several in one table. An entry of your own: a YAML file in a folder\n"
+        "machine/ below --config-dir. Without data=... the images are synthetic, data.n of them; images=N plans\n"
+        "for N images like those of data.path. Everything is also in plan.json of the run folder.",
+        (
+            "data.n=1000000 machine=h200",
+            "machine=this data.n=40000 classifier.n_rounds=500",
+            "'machines=[laptop_amd,server_amd,t4,l4,h200]' data.n=100000",
+            "data.path=photos images=500000 machine=l4 machine.price_per_hour=0.8",
         ),
     ),
     "doctor": Command(

@@ -39,6 +39,13 @@ def run(cfg: config.Doctor, stages: Stages | None = None) -> None:
     )
 
 
+def machine_facts(settings: config.Backend) -> dict[str, str]:
+    """Return what is known of the machine, for a report."""
+    facts = dict(_machine([]))
+    facts.update((name, value) for name, value in _gpu(config.Doctor(settings)) if name != "cucim")
+    return facts
+
+
 def _machine(advice: list[str]) -> Iterator[tuple[str, str]]:
     import psutil
 

@@ -12,6 +12,7 @@ from pipeline.commands import steps
 from pipeline.commands.train import fit
 from pipeline.errors import ConfigError, DataError
 from pipeline.features import HogExtractor
+from pipeline.files import expanded
 from pipeline.model import Model, load_model
 from pipeline.reporting import plots, tables
 from pipeline.reporting.metrics import Scores, confused, score
@@ -47,7 +48,7 @@ def run(cfg: config.Evaluate, stages: Stages | None = None) -> float:
 
 def _saved_model(cfg: config.Evaluate, path: str, name: str, stages: Stages) -> float:
     with stages("load model"):
-        model = load_model(Path(path).expanduser(), name)
+        model = load_model(expanded(path), name)
         backends.get(name).preprocess.require(model.preprocess)
     _check_unused(cfg, model)
     loaded = steps.read(cfg.data, model.image, cfg.run_dir, stages)
@@ -55,11 +56,11 @@ def _saved_model(cfg: config.Evaluate, path: str, name: str, stages: Stages) -> 
     labels = _labels_of_model(steps.require_labels(images, cfg.data), images.class_names, model.class_names)
     proba = np.empty((len(labels), len(model.class_names)))
     with progress("label") as advance:
-        for begin in range(0, len(labels), steps.CHUNK):
-            part = slice(begin, begin + steps.CHUNK)
+        for begin in range(0, len(labels), cfg.chunk):
+            part = slice(begin, begin + cfg.chunk)
             with stages("label"):
                 proba[part] = model.predict_proba(images.pixels[part])
-            advance(min(begin + steps.CHUNK, len(labels)), len(labels))
+            advance(min(begin + cfg.chunk, len(labels)), len(labels))
     scores = score(labels, proba, model.class_names)
     folder = Path(cfg.run_dir)
     with stages("save"):
@@ -85,12 +86,12 @@ def _tell(
     if len(class_names) <= 20:
         tables.class_table(scores)
     tables.facts(
-        f"Accuracy {tables.percent(scores.accuracy)} on {scores.confusion.sum()} images",
+        f"Accuracy {tables.percent(scores.accuracy)} on {tables.count(scores.confusion.sum(), 'image')}",
         [
             ("balanced", f"{tables.percent(scores.balanced_accuracy)} (mean over the classes)"),
             ("log-loss", f"{scores.log_loss:.4f}"),
             ("most frequent mistakes", mistakes),
-            ("rejected", f"{rejected} files, see rejected.csv" if rejected else "none"),
+            ("rejected", f"{tables.count(rejected, 'file')}, see rejected.csv" if rejected else "none"),
             ("time", tables.stage_line(stages.seconds)),
             ("report", cfg.run_dir),
         ],
@@ -150,7 +151,14 @@ def _cross_validation(cfg: config.Evaluate, name: str, stages: Stages) -> float:
     with progress("features") as advance:
         everything = np.arange(len(labels))
         X = steps.features(
-            images.pixels, everything, cfg.preprocess, hog, stages=stages, advance=advance, paths=images.paths
+            images.pixels,
+            everything,
+            cfg.preprocess,
+            hog,
+            cfg.chunk,
+            stages=stages,
+            advance=advance,
+            paths=images.paths,
         )
     folds: list[Scores] = []
     for number, part in enumerate(parts, start=1):

@@ -12,7 +12,7 @@ import numpy as np
 from pipeline import backends, config, datasets
 from pipeline.commands import steps
 from pipeline.errors import ModelError, OutputError
-from pipeline.files import atomic
+from pipeline.files import atomic, expanded
 from pipeline.model import Model, load_model
 from pipeline.reporting import tables
 from pipeline.reporting.progress import Advance, progress
@@ -33,14 +33,14 @@ def run(cfg: config.Predict, stages: Stages | None = None) -> None:
         Where seconds are added up.
     """
     stages = stages or Stages()
-    out = Path(cfg.out).expanduser() if cfg.out else Path(cfg.run_dir) / "predictions.csv"
+    out = expanded(cfg.out) if cfg.out else Path(cfg.run_dir) / "predictions.csv"
     if cfg.out:
         _check_out(out, cfg)
     with stages("start"):
         name = steps.choose_backend(cfg.backend)
         backend = backends.get(name)
     with stages("load model"):
-        model = load_model(Path(cfg.model).expanduser(), name)
+        model = load_model(expanded(cfg.model), name)
         backend.preprocess.require(model.preprocess)
     listed = Path(cfg.run_dir) / "rejected.csv"
     begin = time.perf_counter()
@@ -58,9 +58,9 @@ def run(cfg: config.Predict, stages: Stages | None = None) -> None:
     rows = [(tables.shown(name), n, tables.percent(n / counts.sum())) for n, name in shown if n]
     tables.table("Labels", ("class", "images", "share"), rows)
     tables.facts(
-        f"{counts.sum()} images labelled",
+        f"{tables.count(counts.sum(), 'image')} labelled",
         [
-            ("rejected", f"{len(rejected)} files, see {listed}" if rejected else "none"),
+            ("rejected", f"{tables.count(len(rejected), 'file')}, see {listed}" if rejected else "none"),
             ("rate", f"{rate:.0f} images/s"),
             ("time", tables.stage_line(stages.seconds)),
             ("labels", str(out)),
@@ -71,7 +71,7 @@ def run(cfg: config.Predict, stages: Stages | None = None) -> None:
 def _check_out(out: Path, cfg: config.Predict) -> None:
     """Refuse to replace an input, or any file that is not an older CSV of this command."""
     for setting, name in (("model", cfg.model), ("data.path", cfg.data.path)):
-        given = Path(name).expanduser() if name else None
+        given = expanded(name) if name else None
         if given is not None and given.exists() and out.exists() and out.samefile(given):
             raise OutputError(f"out={cfg.out} is the file of {setting}, which is read; give another name")
     if not out.is_file() or str(out).startswith("/dev/"):

@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
+import logging
+import shlex
+import time
+from pathlib import Path
+from typing import Any
+
 from pipeline import backends, config
+from pipeline.commands import steps
+from pipeline.commands.doctor import machine_facts
 from pipeline.commands.train import train
-from pipeline.profiling import work
+from pipeline.errors import ConfigError
+from pipeline.model import software
+from pipeline.profiling import (
+    advice,
+    assemble,
+    compare,
+    limits,
+    machines,
+    memory,
+    outlook,
+    stacks,
+    sweeps,
+    trace,
+    work,
+)
 from pipeline.profiling.record import Recorder
+from pipeline.profiling.report import Machine, Report
 from pipeline.profiling.runs import Run
+from pipeline.reporting import profile_page, profile_tables, tables
 from pipeline.reporting.progress import silent
 from pipeline.reporting.stages import Stages
+
+log = logging.getLogger(__name__)
+
+LONG = 30.0  # seconds of a run above which it is not also measured without spans
 
 
 def measured(cfg: config.Train, listen: bool = True) -> Run:
@@ -22,6 +52,7 @@ def measured(cfg: config.Train, listen: bool = True) -> Run:
     name = backends.choose(cfg.backend.name.name, cfg.backend.device, lambda line: None)
     backend = backends.get(name)
     stages = Stages()
+    memory.release()
     with backend.threads(cfg.backend.threads) as threads, silent():
         if listen:
             with Recorder(backend.clock) as recorder:
@@ -31,6 +62,187 @@ def measured(cfg: config.Train, listen: bool = True) -> Run:
             seconds = {key: row.wall for key, row in recording.rows.items()}
             seconds["all"] = recording.wall
         else:
+            begin = time.perf_counter()
             trained, recording = train(cfg, stages), None
-            seconds = {**stages.seconds, "all": stages.total}
+            seconds = {**stages.seconds, "all": time.perf_counter() - begin}
     return Run(cfg, seconds, recording, work.of_trained(cfg, trained, threads), trained)
+
+
+def run(cfg: config.Profile, stages: Stages | None = None) -> float:
+    """Measure, explain, and write profile.html, profile.json and trace.json.
+
+    Parameters
+    ----------
+    cfg : config.Profile
+        ``run_dir`` must exist; everything is written there, the model of the measured runs in its folder ``train``.
+    stages : Stages, optional
+        Knows the start-up time.
+
+    Returns
+    -------
+    float
+        Seconds of a run, the median: what a sweep compares.
+    """
+    stages = stages or Stages()
+    start = _since_start() if "start" in stages.seconds else 0.0  # later jobs of a sweep start nothing
+    name = steps.choose_backend(cfg.backend, cfg.preprocess)
+    _check(cfg)
+    settings = _settings_of_train(cfg)
+    with backends.get(name).threads(cfg.backend.threads) as threads:
+        _tell("measuring this machine")
+        found = limits.measure(name, Path(cfg.run_dir), threads)
+    first, heard, unheard = _repeat(cfg, settings, name)
+    report = _report(cfg, stages.typed, found, start, (first, heard, unheard))
+    if cfg.compare:
+        report = dataclasses.replace(
+            report,
+            compare=compare.compare(settings, cfg.compare, measured, cfg.budget, _tell),
+        )
+    if cfg.sweep:
+        shapes = [sweeps.sweep(one, settings, measured, cfg.budget, _tell) for one in cfg.sweep]
+        report = dataclasses.replace(report, sweeps=shapes)
+    if cfg.stacks:
+        _tell("one run with Python's stacks sampled")
+        with stacks.sampled(Path(cfg.run_dir) / "stacks.html"):
+            measured(settings, listen=False)
+    if cfg.advice or cfg.verify_advice:
+        told = _outlook(cfg, heard[-1].work, report)
+        found_advice = advice.advise(
+            heard,
+            measured,
+            cfg.budget,
+            forecast_gpu=lambda _: None if told is None else (told.seconds, told.words),
+            tell=_tell,
+        )
+        report = dataclasses.replace(report, gpu=told.words if told is not None else None)
+        if cfg.verify_advice:
+            found_advice = advice.verify(found_advice, settings, measured, tell=_tell)
+        report = dataclasses.replace(report, advice=found_advice)
+    _write(cfg, report, heard)
+    profile_tables.show(report)
+    tables.facts(
+        "Written",
+        [
+            ("page", str(Path(cfg.run_dir) / "profile.html")),
+            ("numbers", str(Path(cfg.run_dir) / "profile.json")),
+            ("trace", f"{Path(cfg.run_dir) / 'trace.json'} (open it at ui.perfetto.dev or speedscope.app)"),
+        ],
+    )
+    return report.total.wall
+
+
+def _check(cfg: config.Profile) -> None:
+    """Refuse what cannot be done before anything is measured."""
+    sweeps.check(cfg.sweep)
+    entry = config.machine(cfg.gpu, "gpu")
+    machines.require(entry, cfg.gpu)
+    if entry.kind is not config.MachineKind.gpu:
+        raise ConfigError(
+            f"gpu={cfg.gpu} is no GPU; give an entry of the group machine that is one, as in gpu=l4"
+        )
+    if cfg.compare:
+        compare.absent(cfg, cfg.compare)
+    if cfg.stacks:
+        stacks.require()
+    if cfg.split.folds:
+        raise ConfigError(
+            "split.folds is for evaluate; profile measures train: leave split=folds and split.folds= out"
+        )
+
+
+def _tell(what: str) -> None:
+    log.info("%s", what)
+    tables.say(f"  {what} ...")
+
+
+def _since_start() -> float:
+    """Return the seconds since the process began: the interpreter's start is among them."""
+    import psutil
+
+    return max(0.0, time.time() - psutil.Process().create_time())
+
+
+def _settings_of_train(cfg: config.Profile) -> config.Train:
+    """Return the settings of the measured runs, which write to a folder of their own."""
+    folder = Path(cfg.run_dir) / "train"
+    folder.mkdir(exist_ok=True)
+    names = [one.name for one in dataclasses.fields(config.Train)]
+    return config.Train(**{**{name: getattr(cfg, name) for name in names}, "run_dir": str(folder)})
+
+
+def _repeat(cfg: config.Profile, settings: config.Train, name: str) -> tuple[Run, list[Run], list[Run]]:
+    """Return the first run, the repeats that were listened to and those that were not, which take turns."""
+    clock = backends.get(name).clock
+    _tell("first run: compiles, loads, fills caches")
+    first = measured(settings)
+    _tell(f"{cfg.repeats} more runs, some {tables.seconds(first.seconds['all'])} each")
+    heard, unheard = [], []
+    if clock is not None:
+        clock.start_profiler()
+    for _ in range(cfg.repeats):
+        heard.append(measured(settings))
+        if first.seconds["all"] < LONG:
+            unheard.append(measured(settings, listen=False))
+    if clock is not None:
+        clock.stop_profiler()
+    return first, heard, unheard
+
+
+def _report(
+    cfg: config.Profile,
+    typed: tuple[str, ...],
+    found: limits.Limits,
+    start: float,
+    runs: tuple[Run, list[Run], list[Run]],
+) -> Report:
+    first, heard, unheard = runs
+    clock = backends.get(heard[-1].work.backend).clock
+    rows = assemble.stages(first, heard, found)
+    return Report(
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        command=list(typed),
+        total=assemble.total(first, heard, found, clock.memory() if clock is not None else None),
+        stages=rows,
+        machine=Machine(dict(machine_facts(cfg.backend)), found.as_dict()),
+        software=software(),
+        settings=_plain_settings(cfg),
+        work=assemble.described(heard[-1].work),
+        first_calls=assemble.first_calls(start, first, rows),
+        measuring=assemble.measuring(heard, unheard, clock),
+        commands=_profilers(typed),
+    )
+
+
+def _plain_settings(cfg: config.Profile) -> dict[str, Any]:
+    """Return the settings as plain values; enumerations become their names in the report."""
+    return dataclasses.asdict(cfg)
+
+
+def _outlook(cfg: config.Profile, done: work.Work, report: Report) -> outlook.Outlook | None:
+    """Return what the run would take on a GPU; None for a run on one."""
+    if done.backend == "gpu":
+        return None
+    seconds = {stage.name: stage.wall for stage in report.stages}
+    return outlook.outlook(cfg, done, {**seconds, "all": report.total.wall}, config.machine(cfg.gpu, "gpu"))
+
+
+def _profilers(typed: tuple[str, ...]) -> dict[str, str]:
+    """Return the command lines that show the same run in NVIDIA's profilers."""
+    own = [word for word in typed if not word.startswith(("backend=", "repeats=", "sweep=", "compare="))]
+    run_ = shlex.join(
+        ["python", "-m", "pipeline", "profile", *own, "backend=gpu", "repeats=1", "advice=false"]
+    )
+    return {
+        "nsys": "nsys profile --trace=cuda,nvtx,osrt --capture-range=cudaProfilerApi --capture-range-end=stop "
+        f"-o hogboost {run_}",
+        "ncu": f"ncu --profile-from-start off --nvtx --set full --launch-count 50 -o hogboost {run_}",
+    }
+
+
+def _write(cfg: config.Profile, report: Report, heard: list[Run]) -> None:
+    folder = Path(cfg.run_dir)
+    report.write(folder / "profile.json")
+    recording = heard[-1].recording
+    assert recording is not None
+    trace.write(recording, folder / "trace.json")
+    profile_page.write(report, folder)

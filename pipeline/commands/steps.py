@@ -26,8 +26,6 @@ from pipeline.reporting.stages import Stages
 
 log = logging.getLogger(__name__)
 
-CHUNK = 1024  # images whose intermediate floating-point copies are in memory at a time
-
 
 def choose_backend(settings: config.Backend, step: config.Preprocess | None = None) -> str:
     """Return the name of the backend to use, before any image is read; "auto" is settled here, and told.
@@ -127,21 +125,22 @@ def features(
     index: np.ndarray,
     step: config.Preprocess,
     hog: HogExtractor,
+    chunk: int,
     *,
     stages: Stages,
     advance: Any,
     paths: Sequence[str],
 ) -> Any:
-    """Return the HoG features of the images at `index`, in chunks, so that `pixels` may be a memory map.
+    """Return the HoG features of the images at `index`, `chunk` images at a time.
 
-    They lie where the backend works: on a GPU they stay there.
+    `pixels` may be a memory map. The features lie where the backend works: on a GPU they stay there.
 
     Raises
     ------
     DataError
         If a feature is not finite, naming the image.
     """
-    X = model.features(pixels, index, step, hog, CHUNK, advance, stages)
+    X = model.features(pixels, index, step, hog, chunk, advance, stages)
     with stages("hog"):  # on a GPU this also waits for the work that is queued
         bad = backends.get(hog.backend).first_not_finite(X)
     if bad is not None:
@@ -231,6 +230,11 @@ def circumstances(stages: Stages) -> dict[str, Any]:
         "peak_memory_bytes": peak_memory(),
         "software": software(),
     }
+
+
+def source(data: config.Data) -> str:
+    """Return in words where the images come from: the path if there is one, else the name of the built-in set."""
+    return tables.shown(str(data.path), 200) if data.path else data.name.name
 
 
 def peak_memory() -> int | None:

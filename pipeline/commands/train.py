@@ -81,7 +81,14 @@ def train(cfg: config.Train, stages: Stages) -> Trained:
         order = np.concatenate([fitted, watched, held_out])
         with progress("features") as advance:
             X = steps.features(
-                images.pixels, order, cfg.preprocess, hog, stages=stages, advance=advance, paths=images.paths
+                images.pixels,
+                order,
+                cfg.preprocess,
+                hog,
+                cfg.chunk,
+                stages=stages,
+                advance=advance,
+                paths=images.paths,
             )
         steps.fit_reducer(reducer, X[: len(fitted)], stages)
         X = steps.reduced(reducer, X, stages)
@@ -180,7 +187,7 @@ def _summary(cfg: config.Train, n_fit: int, n_test: int, scores: Scores, model: 
 
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "data": f"{cfg.data.name.name} {cfg.data.path or ''}".strip(),
+        "data": steps.source(cfg.data),
         "images_fit": n_fit,
         "images_test": n_test,
         **_components(model),
@@ -199,11 +206,15 @@ def _tell(
     parts = f"{counts['fit']} to fit, " + (
         f"{counts['validation']} to watch, " if counts["validation"] else ""
     )
-    rejected = f"; {content['rejected']} files rejected, see rejected.csv" if content["rejected"] else ""
-    source = f"{cfg.data.name.name} {cfg.data.path or ''}".strip()
+    rejected = (
+        f"; {tables.count(content['rejected'], 'file')} rejected, see rejected.csv"
+        if content["rejected"]
+        else ""
+    )
+    source = steps.source(cfg.data)
     mistakes = tables.mistakes(confused(scores, class_names))
     learner = cfg.classifier.learner.name
-    rounds = f"{content['rounds']} rounds, learner {learner}, training log-loss {content['train_loss']:.4f}"
+    rounds = f"{tables.count(content['rounds'], 'round')}, learner {learner}"
     memory = content["peak_memory_bytes"]
     fewer = ""
     if "components" in content:
@@ -212,7 +223,7 @@ def _tell(
     if len(class_names) <= 20:
         tables.class_table(scores)
     tables.facts(
-        f"Accuracy {tables.percent(scores.accuracy)} on {counts['test']} held-out images",
+        f"Accuracy {tables.percent(scores.accuracy)} on {tables.count(counts['test'], 'held-out image')}",
         [
             ("balanced", f"{tables.percent(scores.balanced_accuracy)} (mean over the classes)"),
             ("log-loss", f"{scores.log_loss:.4f}"),
@@ -226,7 +237,7 @@ def _tell(
                 "features",
                 f"{content['features']} per image, HoG of {cfg.image.height}x{cfg.image.width} pixels{fewer}",
             ),
-            ("boosting", rounds),
+            ("boosting", f"{rounds}, training log-loss {content['train_loss']:.4f}"),
             ("time", tables.stage_line(stages.seconds)),
             (
                 "memory",

@@ -93,7 +93,7 @@ def scan(root: Path) -> Listing:
     listing.rejected.extend(Rejected(_relative(file, root), "a link to nothing") for file in broken)
     if not listing.entries and not listing.rejected:
         raise DataError(
-            f"data.path={root}: holds no pictures; expected files in one sub-folder for each class"
+            f"data.path={root}: holds no pictures; expected files, for training in one sub-folder for each class"
         )
     return listing
 

@@ -170,12 +170,14 @@ def _check_labels(
         return codes.astype(np.intp), _names(path, found)
     if not classes.size:
         raise DataError(f"data.path={path}: classes is empty; name the classes, or leave the array out")
-    names = _names(path, classes.ravel())
-    if classes.ndim != 1 or classes.dtype.kind not in "iuUS" or len(set(names)) != len(names):
+    if classes.ndim != 1 or classes.dtype.kind not in "iuUS":
         raise DataError(
-            f"data.path={path}: classes is {classes.dtype} {classes.shape}; "
-            "expected distinct names (classes,)"
+            f"data.path={path}: classes is {classes.dtype} {classes.shape}; expected text (classes,)"
         )
+    names = _names(path, classes)
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"data.path={path}: classes holds {twice!r} twice; expected distinct names")
     if text:
         place = {name: i for i, name in enumerate(names)}
         unknown = sorted(set(labels.astype(str).tolist()) - set(place))
@@ -195,7 +197,7 @@ def _check_labels(
 
 
 def _names(path: Path, found: np.ndarray) -> tuple[str, ...]:
-    names = tuple(str(name) for name in found)
+    names = tuple(found.astype(str).tolist())  # bytes of ASCII become text, numbers too
     if not all(name.strip() for name in names):
         raise DataError(f"data.path={path}: a class has an empty name; name every class")
     return names

@@ -15,6 +15,7 @@ from pipeline import config
 from pipeline.datasets.images import Progress, Rejected
 from pipeline.datasets.source import stream
 from pipeline.errors import ConfigError, DataError, OutputError
+from pipeline.files import expanded
 
 _CHUNK = 1024  # pictures in memory at a time
 _COPY = 1 << 20  # bytes
@@ -47,7 +48,7 @@ def pack(
     OutputError
         When ``out`` cannot be written.
     """
-    out = Path(out).expanduser()
+    out = expanded(out)
     if out.suffix.lower() != ".npz":
         raise ConfigError(f"out={out}: a packed set ends in .npz")
     if out.is_dir() or not out.parent.is_dir():
@@ -87,7 +88,7 @@ def _check_old(out: Path, data: config.Data) -> None:
     """Refuse to replace the input, or a file that is no packed set, such as a trained model."""
     if not out.exists():
         return
-    if data.path and Path(data.path).expanduser().exists() and out.samefile(Path(data.path).expanduser()):
+    if data.path and expanded(data.path).exists() and out.samefile(expanded(data.path)):
         raise OutputError(f"out={out}: is data.path, which is read; give another name")
     if not out.is_file():
         raise OutputError(f"out={out}: a device or pipe; expected the name of a file")

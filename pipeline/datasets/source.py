@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -17,6 +18,7 @@ from pipeline.datasets.images import Images, Loaded, Progress, Rejected, TooMany
 from pipeline.datasets.packed import read_packed
 from pipeline.datasets.synthetic import make_synthetic
 from pipeline.errors import ConfigError, DataError
+from pipeline.files import expanded
 from pipeline.spans import span
 
 PACKED_SUFFIXES = (".npz", ".npy")
@@ -44,6 +46,11 @@ def load(data: config.Data, image: config.Image, progress: Progress | None = Non
         When there is no such set, it has no labels or a single class; ``TooManyRejected`` above
         ``data.max_rejected``.
     """
+    with _reading(data):
+        return _load(data, image, progress)
+
+
+def _load(data: config.Data, image: config.Image, progress: Progress | None) -> Loaded:
     kind, path = _resolve(data)
     begin = perf_counter()
     if kind is DataName.folder:
@@ -81,6 +88,29 @@ def stream(
     """
     if chunk < 1:
         raise ConfigError(f"chunk={chunk}: expected at least 1 picture")
+    with _reading(data):
+        return _told(_stream(data, image, chunk, progress), data)
+
+
+def _told(chunks: Iterator[Loaded], data: config.Data) -> Iterator[Loaded]:
+    with _reading(data):
+        yield from chunks
+
+
+@contextmanager
+def _reading(data: config.Data) -> Iterator[None]:
+    """Say of what the system refuses that it is the set, not the file that is being written meanwhile."""
+    try:
+        yield
+    except OSError as error:
+        path = str(data.path)
+        path = path if len(path) <= 100 else path[:100] + "..."
+        raise DataError(f"data.path={path}: cannot be read: {error.strerror or error}") from error
+
+
+def _stream(
+    data: config.Data, image: config.Image, chunk: int, progress: Progress | None
+) -> Iterator[Loaded]:
     kind, path = _resolve(data)
     if kind is DataName.folder:
         assert path is not None
@@ -111,7 +141,7 @@ def _resolve(data: config.Data) -> tuple[DataName | None, Path | None]:
         raise ConfigError(
             f"data={data.name.value} needs data.path: give a folder of pictures or a packed set"
         )
-    path = Path(data.path).expanduser()
+    path = expanded(data.path)
     packed = path.suffix.lower() in PACKED_SUFFIXES and not path.is_dir()
     if data.name is DataName.packed:
         if path.is_dir():

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
 EVERY = 0.02  # seconds between two looks: each takes some 10 us
+MOST_SAMPLES = 20_000  # kept for the trace; when there are more, every second one goes
 
 
 class MemoryWatch:
@@ -16,11 +18,13 @@ class MemoryWatch:
     ----------
     stage : name of the stage at work; set by the one who knows
     highest : most bytes seen
+    samples : (nanoseconds of ``time.perf_counter_ns``, bytes) of the looks
     """
 
     def __init__(self) -> None:
         self.stage = ""
         self.highest = 0
+        self.samples: list[tuple[int, int]] = []
         self._peaks: dict[str, int] = {}
         self._enough = threading.Event()
         self._thread = threading.Thread(target=self._run, name="memory watch", daemon=True)
@@ -58,6 +62,30 @@ class MemoryWatch:
         return self._peaks
 
     def _run(self) -> None:
+        looks, stride = 0, 1
         while not self._enough.wait(EVERY):
             stage, now = self.stage, self.read()
+            looks += 1
+            if looks % stride == 0:
+                self.samples.append((time.perf_counter_ns(), now))
+            if len(self.samples) == MOST_SAMPLES:
+                del self.samples[::2]
+                stride *= 2
             self._peaks[stage] = max(self._peaks.get(stage, 0), now)
+
+
+def release() -> None:
+    """Give memory that is free back to the system, so that what the next run takes is seen as growth.
+
+    The C library keeps up to some 64 MB of freed memory at hand and hands it out again: an array of that size would
+    not show. Only glibc can be asked; elsewhere growth is a lower bound.
+    """
+    import ctypes
+    import gc
+    import sys
+
+    gc.collect()
+    if sys.platform.startswith("linux"):
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # absent in other C libraries
+        if trim is not None:
+            trim(0)

@@ -70,6 +70,7 @@ class Recording:
     memory_peak: int
     events: list[Event]
     spans: int
+    memory: list[tuple[float, int]] = field(default_factory=list)  # (seconds since the begin, bytes resident)
 
 
 @dataclass
@@ -130,7 +131,8 @@ class Recorder:
                 self._rows[key].memory_peak = max(self._rows[key].memory_peak, peak)
         self._resolve_device()
         top = max(self._memory.highest, *(row.memory_peak for row in self._rows.values()), 0)
-        self.recording = Recording(self._rows, wall / 1e9, cpu / 1e9, top, self._events, self._spans)
+        memory = [((at - self._begin) / 1e9, size) for at, size in self._memory.samples]
+        self.recording = Recording(self._rows, wall / 1e9, cpu / 1e9, top, self._events, self._spans, memory)
 
     # ---- the listener ----
 

@@ -32,6 +32,7 @@ class Work:
     files, file_bytes : files read, and their bytes together (0 where nothing is read)
     plots : whether PNG files are drawn
     components : principal components that boosting sees in place of the HoG features; None: it sees those
+    block_norm : of the features
     """
 
     images: int
@@ -53,6 +54,7 @@ class Work:
     file_bytes: int = 0
     plots: bool = True
     components: int | None = None
+    block_norm: str = "L2-Hys"
 
     @property
     def features(self) -> int:
@@ -135,6 +137,7 @@ def describe(
         file_bytes=files[1],
         plots=cfg.plots,
         components=components,
+        block_norm=cfg.hog.block_norm,
     )
 
 

@@ -102,4 +102,9 @@ class _Lines:
         )
         log.info(line)
         if self.echo and (seconds > 2.0 or left > 2.0):  # short stages need no progress report
-            print(line, file=sys.stderr, flush=True)
+            try:
+                print(line, file=sys.stderr, flush=True)
+            except (
+                BrokenPipeError
+            ):  # nobody reads the progress any more, as in 2>&1 | head -1; the work goes on
+                self.echo = False

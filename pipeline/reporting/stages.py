@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from pipeline.spans import span
@@ -17,12 +17,16 @@ class Stages:
     started : float, optional
         ``time.perf_counter()`` at the start of the program; everything until now becomes the stage "start".
 
+    typed : sequence of str
+        The settings as they were typed on the command line.
+
     Attributes
     ----------
     seconds : dict of str to float
     """
 
-    def __init__(self, started: float | None = None) -> None:
+    def __init__(self, started: float | None = None, typed: Sequence[str] = ()) -> None:
+        self.typed = tuple(typed)
         self.seconds: dict[str, float] = {}
         if started is not None:
             self.seconds["start"] = time.perf_counter() - started

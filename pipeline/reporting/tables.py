@@ -60,7 +60,13 @@ def seconds(value: float) -> str:
         return f"{value * 1000:.0f} ms"
     if value < 99.5:
         return f"{value:.1f} s"
-    return f"{value // 60:.0f} min {value % 60:02.0f} s"
+    minutes, rest = divmod(round(value), 60)
+    return f"{minutes} min {rest:02d} s"
+
+
+def count(n: int, singular: str, plural: str = "") -> str:
+    """Return a number with its noun: 1 image, 2 images."""
+    return f"{n} {singular if n == 1 else plural or singular + 's'}"
 
 
 def megabytes(count: float) -> str:
@@ -106,4 +112,7 @@ def sweep_table(outcomes: Sequence[Any]) -> None:
     for number, job in enumerate(outcomes):
         own = " ".join(text for text in job.overrides if text not in common)
         rows.append((str(number), job.figure, own + (f"  FAILED: {job.failure}" if job.failure else "")))
-    table("Sweep", ("job", "log-loss", "what"), rows)
+    if all(job.figure is None for job in outcomes):  # predict and pack have none
+        table("Sweep", ("job", "what"), [(number, what) for number, _, what in rows])
+    else:
+        table("Sweep", ("job", "log-loss", "what"), rows)

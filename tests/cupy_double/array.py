@@ -62,10 +62,15 @@ class ndarray:  # noqa: N801  CuPy's name
             "explicitly."
         )
 
-    def get(self) -> np.ndarray:
-        """Copy to the host."""
+    def get(self, out: np.ndarray | None = None) -> np.ndarray:
+        """Copy to the host, to `out` if it is given."""
         self.machine.note("d2h", self.host.nbytes)
-        return self.host.copy()
+        if out is None:
+            return self.host.copy()
+        if out.shape != self.shape or out.dtype != self.dtype or not out.flags.c_contiguous:
+            raise ValueError("get: shapes and types must agree and memory be contiguous")
+        out[...] = self.host
+        return out
 
     def item(self) -> Any:
         """Copy one number to the host."""

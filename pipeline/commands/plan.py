@@ -1,0 +1,142 @@
+"""``plan``: what a training run would cost on a machine: time, memory, money, and what binds it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pipeline import backends, config
+from pipeline.commands import steps
+from pipeline.commands.profile import measured as measured_run
+from pipeline.config import MachineKind
+from pipeline.errors import ConfigError
+from pipeline.profiling import limits, machines, measuring, samples
+from pipeline.profiling.cost import break_even, forecast
+from pipeline.profiling.counts import counts
+from pipeline.profiling.forecast import Forecast
+from pipeline.profiling.machines import Measured
+from pipeline.profiling.work import Work, describe
+from pipeline.reporting import plan_tables, tables
+from pipeline.reporting.stages import Stages
+
+WorkAt = Callable[[int], Work]
+
+
+def run(cfg: config.Plan, stages: Stages | None = None) -> None:
+    """Tell what ``train`` with these settings would cost, and keep it in plan.json of the run folder.
+
+    Raises
+    ------
+    ConfigError
+        If a machine lacks a field, or the settings do not fit each other.
+    """
+    wanted = [config.machine(name) for name in cfg.machines] or [cfg.machine]
+    for machine in wanted:
+        machines.require(machine)
+    measured, work_at, images = known(cfg, measured_run)
+    here = config.Machine(name="this machine", price_per_hour=cfg.machine.price_per_hour)
+    tf32 = cfg.classifier.gram_precision == "tf32"
+    at = partial(_at, measured=measured, work_at=work_at, tf32=tf32)
+    own = at(here, images)
+    plans = [own if machine.kind is MachineKind.this else at(machine, images) for machine in wanted]
+    from_on = [_pays(machine, here, at) for machine in wanted]
+    work = work_at(images)
+    if cfg.machines:
+        plan_tables.comparison(plans, own, from_on, work)
+    for plan, first in zip(plans, from_on, strict=True):
+        if len(plans) == 1:
+            plan_tables.one(plan, own, first, work, measured)
+    content = {
+        "work": {k: v for k, v in dataclasses.asdict(work).items() if k != "layout"},
+        "measured": measured.as_dict(),
+        "plans": [_plain(plan, first) for plan, first in zip(plans, from_on, strict=True)],
+    }
+    steps.write_json(Path(cfg.run_dir) / "plan.json", content)
+
+
+def known(cfg: config.Plan, runner: Any) -> tuple[Measured, WorkAt, int]:
+    """Return this machine as measured, the work of any number of images, and the number asked for."""
+    settings = train_settings(cfg)
+    steps.check_layout(settings.hog, settings.image)
+    source = samples.look(settings.data, settings.image)
+    images = cfg.images or source.images
+    if images < 2 * source.classes:
+        raise ConfigError(
+            f"images={images} are too few for {source.classes} classes; give at least two a class"
+        )
+    name = steps.choose_backend(settings.backend, settings.preprocess)
+    with backends.get(name).threads(settings.backend.threads) as threads:
+        found = measuring.this_machine(
+            settings,
+            cfg.machine,
+            source,
+            runner,
+            lambda folder: _limits(name, folder, threads),
+            lambda line: tables.say(f"  {line}"),
+        )
+
+    def work_at(n: int) -> Work:
+        size = round(found.file_bytes_per_image * n)
+        files = n if source.kind == "folder" else 1 if source.kind == "packed" else 0
+        return describe(
+            settings,
+            backend=name,
+            threads=threads,
+            images=n,
+            classes=source.classes,
+            files=(files, size),
+            source=source.kind,
+        )
+
+    return found, work_at, images
+
+
+def _limits(name: str, folder: Path, threads: int) -> dict[str, Any]:
+    """Return what this machine does at best, and how much memory its device has free."""
+    found = limits.measure(name, folder, threads).as_dict()
+    if name == "gpu":
+        from pipeline.backends.gpu import memory
+
+        found["device_memory"] = memory.free_bytes()
+    return found
+
+
+def train_settings(cfg: config.Plan) -> config.Train:
+    """Return the settings of the run that is planned; a GPU of a datasheet leaves the processor to be measured."""
+    names = [one.name for one in dataclasses.fields(config.Train)]
+    settings = config.Train(**{name: getattr(cfg, name) for name in names})
+    elsewhere = cfg.machines or cfg.machine.kind is not MachineKind.this
+    if elsewhere and settings.backend.name is not config.BackendName.reference:
+        settings.backend = dataclasses.replace(settings.backend, name=config.BackendName.cpu)
+    return settings
+
+
+def _at(machine: config.Machine, images: int, *, measured: Measured, work_at: WorkAt, tf32: bool) -> Forecast:
+    return forecast(machine, measured, work_at(images), counts, tf32)
+
+
+def _pays(
+    machine: config.Machine, here: config.Machine, at: Callable[[config.Machine, int], Forecast]
+) -> int | None:
+    """Return the number of images from which on a machine is faster than this one."""
+    if machine.kind is MachineKind.this:
+        return None
+    return break_even(lambda n: at(machine, n).seconds, lambda n: at(here, n).seconds)
+
+
+def _plain(plan: Forecast, from_on: int | None) -> dict[str, Any]:
+    machine = {**dataclasses.asdict(plan.machine), "kind": plan.machine.kind.name}
+    return {
+        "machine": machine,
+        "label": "measured on samples" if plan.measured else "forecast, never measured",
+        "seconds": plan.seconds,
+        "stages": [dataclasses.asdict(stage) for stage in plan.stages],
+        "memory": {**dataclasses.asdict(plan.footprint), "fits": plan.footprint.fits},
+        "price": plan.price,
+        "watt_hours": plan.energy,
+        "faster_than_this_machine_from_images": from_on,
+        "assumptions": list(plan.assumptions),
+    }

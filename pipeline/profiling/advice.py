@@ -1,0 +1,234 @@
+"""Ranked advice: what to try, what it would gain, and whether that came true."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+from pipeline import config, datasets
+from pipeline.errors import PipelineError
+from pipeline.profiling import held_out
+from pipeline.profiling.candidates import Candidate, Measured, derived
+from pipeline.profiling.changes import Tell, overridden, quiet, scratch
+from pipeline.profiling.report import Advice
+from pipeline.profiling.runs import Run, Runner
+from pipeline.profiling.sweeps import cores
+from pipeline.profiling.trials import Predicted, Predictor
+
+log = logging.getLogger(__name__)
+
+WORTH = 0.03  # share of the run below which a gain is not worth a word
+ENOUGH = 5  # runs of the settings as they are
+SHORT = 0.7  # share of the memory above which it is short
+Gpu = Callable[[Measured], tuple[float, str] | None]  # seconds of the run on the GPU, and how that is known
+
+
+def advise(
+    runs: Sequence[Run],
+    runner: Runner,
+    budget_seconds: float = 120.0,
+    *,
+    forecast_gpu: Gpu | None = None,
+    losses: Callable[[Run], list[float]] = held_out.losses,
+    tell: Tell = quiet,
+) -> list[Advice]:
+    """Derive what could make a run faster, predict each gain, and rank.
+
+    Parameters
+    ----------
+    runs : warm runs of the same settings; ``run_dir`` must exist, a folder is made in it and removed
+    runner : trains; called for short runs of those candidates whose stages leave room for a gain
+    budget_seconds : after these no further candidate is tried, the least promising are left out
+    forecast_gpu : what the run would take on a GPU; without it there is no word about GPUs
+    losses : log-loss on the held-out images after each round of a run
+    tell : told what is tried
+
+    Returns
+    -------
+    list of Advice
+        Gains of at least 3 % of the run, the largest first; gains are wall seconds of a warm run. Where memory is
+        short, what to do about it stands first and gains no seconds.
+    """
+    run = _measured(runs, losses)
+    images = getattr(runs[-1].trained, "images", None)
+    run, tried = _tried(run, [one.seconds for one in runs], images, runner, budget_seconds, tell)
+    fresh = {one.override: one for one in derived(run)}  # the same, with the figures of all runs
+    found: dict[str, Advice] = {}
+    for candidate, predicted in tried:
+        advice = _advice(fresh.get(candidate.override, candidate), run, predicted)
+        keys = " ".join(word.partition("=")[0] for word in candidate.override.split())
+        if keys not in found or found[keys].predicted_gain < advice.predicted_gain:
+            found[keys] = advice
+    if forecast_gpu is not None and run.work.backend != "gpu" and (told := forecast_gpu(run)) is not None:
+        found["backend.name"] = _on_gpu(run, *told)
+    worth = [one for one in found.values() if one.predicted_gain >= WORTH * run.seconds["all"]]
+    worth.sort(key=lambda one: -one.predicted_gain)
+    return _for_memory(run, runs) + worth
+
+
+def _tried(
+    run: Measured,
+    measured: list[Mapping[str, float]],
+    images: datasets.Images | None,
+    runner: Runner,
+    budget: float,
+    tell: Tell,
+) -> tuple[Measured, list[tuple[Candidate, Predicted]]]:
+    """Predict every candidate that can gain enough, the most promising first.
+
+    Between them the settings are run again, so that a machine that becomes slower or faster meanwhile, or a library
+    that is still warming up, counts on both sides. Returned are the run with the medians of all, and the predictions.
+    """
+    hopeful = [one for one in derived(run) if one.bound(run.seconds) >= WORTH * run.seconds["all"]]
+    # last what is predicted from the run itself: by then its medians are known best
+    hopeful.sort(key=lambda one: (one.method == "rounds", -one.bound(run.seconds)))
+    begin, tried = perf_counter(), []
+    with scratch(run.cfg) as folder:
+        for number, candidate in enumerate(hopeful):
+            if perf_counter() - begin > budget:
+                left = ", ".join(one.override for one in hopeful[number:])
+                log.info("not tried for want of time: %s", left)
+                break
+            tell(candidate.override)
+            tried.append((candidate, Predictor(run, images, runner, Path(folder))(candidate)))
+            if len(measured) < ENOUGH:
+                measured = [*measured, runner(replace(run.cfg, run_dir=folder)).seconds]
+                run = replace(run, seconds=_medians(measured))
+    return run, tried
+
+
+def _measured(runs: Sequence[Run], losses: Callable[[Run], list[float]]) -> Measured:
+    last = runs[-1]
+    return Measured(last.settings, last.work, _medians([run.seconds for run in runs]), cores(), losses(last))
+
+
+def _medians(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the median of each stage over several runs."""
+    stages = dict.fromkeys(stage for one in measured for stage in one)
+    return {stage: median(one.get(stage, 0.0) for one in measured) for stage in stages}
+
+
+def _advice(candidate: Candidate, run: Measured, predicted: Predicted) -> Advice:
+    """Return the advice: stages that the candidate does not change take what they took."""
+    gain = sum(
+        run.seconds.get(stage, 0.0) - predicted.seconds.get(stage, 0.0)
+        for stage in set(run.seconds) | set(predicted.seconds)
+        if stage != "all" and candidate.concerns(stage)
+    )
+    return Advice(
+        candidate.title,
+        candidate.override,
+        run.seconds["all"] - gain,
+        gain,
+        candidate.why,
+        predicted.words,
+        candidate.caveat,
+    )
+
+
+def _on_gpu(run: Measured, seconds: float, words: str) -> Advice:
+    whole = run.seconds["all"]
+    return Advice(
+        "compute on a GPU",
+        "backend.name=gpu",
+        seconds,
+        whole - seconds,
+        f"the run takes {whole:.2f} s on backend={run.work.backend}",
+        words,
+        "a forecast: nothing was run on a GPU",
+    )
+
+
+def _for_memory(run: Measured, runs: Sequence[Run]) -> list[Advice]:
+    """Return what helps where memory is short: read the pixels from a packed set, which is mapped, not held."""
+    import psutil
+
+    recording = runs[-1].recording
+    installed = psutil.virtual_memory().total
+    if recording is None or recording.memory_peak < SHORT * installed or run.work.source == "packed":
+        return []
+    packing = next(one for one in derived(run) if one.method == "packed")
+    saved = run.work.images * run.work.pixels
+    why = (
+        f"at most {recording.memory_peak / 2**30:.2f} GiB of {installed / 2**30:.2f} GiB of memory were in use; the "
+        f"pixels are {saved / 2**30:.2f} GiB of them; of a packed set only the {run.cfg.chunk} images at work are held"
+    )
+    whole = run.seconds["all"]
+    return [
+        Advice(
+            f"memory is short: {packing.title}",
+            packing.override,
+            whole,
+            0.0,
+            why,
+            "counted bytes",
+            packing.caveat,
+        )
+    ]
+
+
+def verify(
+    advice: Sequence[Advice], cfg: config.Train, runner: Runner, repeats: int = 3, tell: Tell = quiet
+) -> list[Advice]:
+    """Follow each piece of advice and measure what it gains.
+
+    Parameters
+    ----------
+    cfg : settings that the advice is about; ``run_dir`` must exist, a folder is made in it and removed
+    repeats : pairs of runs, without and with the change in turn, after one that warms up; medians count
+
+    Returns
+    -------
+    list of Advice
+        With ``measured_seconds`` and ``measured_gain``. What cannot be run here has none, and says why as its caveat.
+    """
+    return [_verified(one, cfg, runner, repeats, tell) for one in advice]
+
+
+def _verified(advice: Advice, cfg: config.Train, runner: Runner, repeats: int, tell: Tell) -> Advice:
+    tell(advice.override)
+    with scratch(cfg) as folder:
+        before = replace(cfg, run_dir=folder)
+        after = overridden(before, advice.override)
+        try:
+            if after.data.name is config.DataName.packed and after.data.path != cfg.data.path:
+                path = Path(folder) / Path(after.data.path or "").name
+                datasets.pack(cfg.data, cfg.image, path)
+                after = replace(after, data=replace(after.data, path=str(path)))
+            pairs, accuracy = _pairs(before, after, runner, repeats)
+        except PipelineError as error:
+            return replace(advice, caveat=_also(advice.caveat, f"could not be tried here: {error}"))
+    without, along = (median(column) for column in zip(*pairs, strict=True))
+    gain = median(old - new for old, new in pairs)
+    if accuracy is not None:
+        said = f"tried: accuracy {accuracy[1]:.2%}, {accuracy[0]:.2%} without it"
+        advice = replace(advice, caveat=_also(advice.caveat, said))
+    log.info("%s: %.3f s without, %.3f s with", advice.override, without, along)
+    return replace(advice, measured_seconds=along, measured_gain=gain)
+
+
+def _pairs(
+    before: config.Train, after: config.Train, runner: Runner, repeats: int
+) -> tuple[list[tuple[float, float]], tuple[float, float] | None]:
+    """Return seconds without and with the change, and both accuracies if the runs tell."""
+    runner(after)
+    pairs, accuracy = [], None
+    for _ in range(repeats):
+        old, new = _seconds(runner(before)), _seconds(runner(after))
+        pairs.append((old[0], new[0]))
+        if old[1] is not None and new[1] is not None:
+            accuracy = (old[1], new[1])
+    return pairs, accuracy
+
+
+def _seconds(run: Run) -> tuple[float, float | None]:
+    scores = getattr(run.trained, "scores", None)
+    return run.seconds["all"], None if scores is None else float(scores.accuracy)
+
+
+def _also(caveat: str | None, more: str) -> str:
+    return f"{caveat}; {more}" if caveat else more

@@ -1,0 +1,126 @@
+"""Whether a training run fits: bytes in host and device memory, stage by stage, and the chunks that follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipeline.profiling.work import Work
+
+IMAGES_AT_ONCE = 1024  # whose intermediate copies are in memory at a time, as in commands/steps.py
+BUFFER = 1 << 22  # numbers of a block of rows in boosting, as in backends/cpu/wls.py
+LARGEST = 1 << 30  # bytes of one chunk on a device, as in backends/gpu/memory.py
+SHARE = 0.5  # of the device memory that one step plans for, likewise
+CONTEXT = 600e6  # bytes that the CUDA context and its libraries take
+SCORES = (
+    6  # arrays of images x classes alive in a round: scores, moved scores, weights, responses, values, labels
+)
+SYSTEMS = 6  # matrices p x p in float64 that one class needs on a device (docs/gpu.md)
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one stage has in memory at most.
+
+    Attributes
+    ----------
+    stage : name of the stage
+    host, device : bytes, with all that stages before have left
+    note : what is held, or how many rows or images are worked on at a time
+    """
+
+    stage: str
+    host: float
+    device: float
+    note: str
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """The memory of a run on one machine.
+
+    Attributes
+    ----------
+    needs : of each stage
+    host_memory, device_memory : bytes there are; the second is 0 without a device
+    streamed : whether the feature matrix stays in host memory and streams through the device in every round
+    """
+
+    needs: tuple[Need, ...]
+    host_memory: float
+    device_memory: float
+    streamed: bool = False
+
+    @property
+    def host(self) -> float:
+        """Most bytes of host memory."""
+        return max(need.host for need in self.needs)
+
+    @property
+    def device(self) -> float:
+        """Most bytes of device memory."""
+        return max(need.device for need in self.needs)
+
+    @property
+    def fits(self) -> bool:
+        """Tell whether both suffice."""
+        on_device = not self.device_memory or self.device <= self.device_memory - CONTEXT
+        return on_device and self.host <= self.host_memory
+
+
+def footprint(work: Work, base: float, host_memory: float, device_memory: float = 0.0) -> Footprint:
+    """Return what the stages of `work` need.
+
+    Parameters
+    ----------
+    base : bytes of the process with next to no images
+    host_memory, device_memory : bytes there are; device_memory = 0: the processor does all the work
+    """
+    n, p, q, J = float(work.images), work.features, work.columns, work.classes
+    small, s = work.feature_bytes, work.number_bytes
+    pixels = 0.0 if work.source == "packed" else n * work.pixels
+    features = n * p * small
+    other = float(work.fit) * p * s if s != small else 0.0  # the type of boosting is another
+    chunk = min(n, IMAGES_AT_ONCE) * (work.pixels * 5.0 + p * small)
+    rows = "pixels, as bytes" if pixels else "pixels stay in the packed file"
+    scores = work.fit * J * s * SCORES
+    gathered = float(work.fit) * q * s if q < p or work.learner == "random_features" else 0.0
+    if not device_memory:
+        systems = 3.0 * 8 * q * q if work.learner != "componentwise" else 72.0 * p * J
+        buffers = min(float(BUFFER), float(work.fit) * p) * 8 * 2
+        held = base + pixels + features
+        return Footprint(
+            (
+                Need("read", base + pixels, 0.0, rows),
+                Need("hog", held + chunk, 0.0, f"{min(work.images, IMAGES_AT_ONCE):,} images at a time"),
+                Need("boost", held + other + scores + gathered + max(systems, buffers), 0.0,
+                     "features, scores" + (", columns of the round" if gathered else "")),
+                Need("evaluate", held + work.tested * J * 32.0, 0.0, "features, probabilities"),
+            ),
+            host_memory,
+            0.0,
+        )  # fmt: skip
+    room = max(device_memory - CONTEXT, 1.0)
+    streamed = features > SHARE * room
+    resident = 0.0 if streamed else features
+    systems = float(SYSTEMS) * 8 * q * q if work.learner != "componentwise" else 72.0 * p * J
+    must = scores + gathered + systems + (0.0 if streamed else other)
+    free = max(room - resident - must, 0.0)
+    at_once = int(max(1, min(work.fit, min(LARGEST, SHARE * free) // max(q * s, 1))))
+    least = min(float(LARGEST), float(at_once) * q * s)
+    where = "features stay in host memory and stream through the device in every round" if streamed else (
+        "features stay on the device"
+    )  # fmt: skip
+    host = base + CONTEXT + pixels + (features if streamed else 0.0)
+    return Footprint(
+        (
+            Need("read", base + pixels, 0.0, rows),
+            Need("hog", host + 2 * chunk, resident + chunk,
+                 f"{min(work.images, IMAGES_AT_ONCE):,} images at a time; {where}"),
+            Need("boost", host + (other if streamed else 0.0), resident + must + least,
+                 f"{at_once:,} rows of a class at a time"),
+            Need("evaluate", host + work.tested * J * 32.0, resident, "features, probabilities"),
+        ),
+        host_memory,
+        device_memory,
+        streamed,
+    )  # fmt: skip

@@ -1,0 +1,373 @@
+"""``plan``: rooflines checked by hand, memory, break-even, what is printed, and bad input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import config
+from pipeline.backends.cpu import wls
+from pipeline.commands import plan, steps
+from pipeline.config import DataName
+from pipeline.errors import ConfigError
+from pipeline.profiling import devices, footprint, forecast, measuring, processors
+from pipeline.profiling.cost import break_even
+from pipeline.profiling.cost import forecast as forecast_of
+from pipeline.profiling.machines import Measured
+from pipeline.profiling.probes import StageModel
+from pipeline.profiling.work import Work, describe
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Amount:
+    """As ``counts.Count``, with the figures that a forecast reads."""
+
+    bytes: float = 0.0
+    operations: float = 0.0
+    to_device: float = 0.0
+    to_host: float = 0.0
+
+
+def counted(stages: dict[str, Amount]) -> Any:
+    return lambda work, streamed=False: stages
+
+
+def work_of(n: int = 10_000, **settings: Any) -> Work:
+    cfg = config.Train(run_dir="r", classifier=config.Classifier(**settings))
+    return describe(cfg, backend="cpu", threads=2, images=n, classes=10, source="synthetic")
+
+
+HERE = Measured(
+    models={
+        "start": StageModel(),
+        "read": StageModel(per_image=5e-5),
+        "hog": StageModel(per_image=4e-5),
+        "boost/set-up": StageModel(per_image=1e-4),
+        "boost/sums": StageModel(per_image_round=2e-6),
+        "save": StageModel(fixed=0.5),
+    },
+    once=3.0,
+    cores={"read": 1.0, "hog": 1.9, "boost/set-up": 1.9, "boost/sums": 1.9, "save": 1.0},
+    base_memory=300_000_000,
+    memory=25_000_000_000,
+    processor="a processor",
+    usable_cores=2,
+    clock_ghz=3.0,
+    classes=10,
+    source="synthetic",
+    file_bytes_per_image=0.0,
+    images=(1500, 6000),
+    rounds=(2, 40),
+    limits={"copy": 2e10, "product": {"float32": 1e11, "float64": 5e10}},
+)
+
+
+def seconds_of(plan: forecast.Forecast) -> dict[str, float]:
+    return {stage.stage: stage.seconds for stage in plan.stages}
+
+
+def limits_of(plan: forecast.Forecast) -> dict[str, str]:
+    return {stage.stage: stage.limit for stage in plan.stages}
+
+
+# ---- a GPU ----
+
+
+def test_roofline_of_a_gpu_by_hand() -> None:
+    work, h200 = work_of(), config.machine("h200")
+    stages = {
+        "hog": Amount(bytes=180e6),
+        "copy to device": Amount(bytes=1e8, to_device=5e7),
+        "boost/set-up": Amount(bytes=4.8e9 * 9, operations=1e6),
+        "boost/sums": Amount(bytes=1e6, operations=67e12),
+        "read": Amount(bytes=1e12),
+        "compile": Amount(),
+    }
+    found = forecast_of(h200, HERE, work, counted(stages))
+    seconds, limits = seconds_of(found), limits_of(found)
+    assert not found.measured
+    assert seconds["start"] == pytest.approx(3.0 + devices.DEVICE_START)
+    assert seconds["read"] == pytest.approx(0.5)  # by the host: as here
+    assert seconds["save"] == pytest.approx(0.5)
+    assert seconds["boost/set-up"] == pytest.approx(0.01 + 30 * 5e-6)  # 43.2 GB at 0.9 of 4.8 TB/s
+    assert seconds["boost/sums"] == pytest.approx(1 / 0.7 + 100 * 12 * 5e-6)
+    assert seconds["copy to device"] == pytest.approx(5e7 / (0.8 * 64e9) + 20 * 5e-6)
+    assert (limits["boost/set-up"], limits["boost/sums"]) == (forecast.BANDWIDTH, forecast.ARITHMETIC)
+    assert (limits["hog"], limits["copy to device"]) == (forecast.INSTRUCTIONS, forecast.COPIES)
+    assert "compile" not in seconds
+    device = ("hog", "copy to device", "boost/set-up", "boost/sums")
+    assert found.on_device == pytest.approx(sum(seconds[stage] for stage in device))
+    assert found.share(forecast.BANDWIDTH) == pytest.approx(seconds["boost/set-up"] / found.seconds)
+
+
+def test_hog_is_bound_by_instructions_as_the_document_says() -> None:
+    found = forecast_of(config.machine("h200"), HERE, work_of(), counted({"hog": Amount(bytes=180e6)}))
+    launched = devices.launches("hog", work_of()) * devices.LAUNCH
+    assert seconds_of(found)["hog"] - launched == pytest.approx(170e-6, rel=0.15)  # docs/gpu.md
+    slower = seconds_of(forecast_of(config.machine("t4"), HERE, work_of(), counted({"hog": Amount()})))
+    assert slower["hog"] > 2 * seconds_of(found)["hog"]
+
+
+def test_tensor_cores_count_only_where_they_are_and_are_asked_for() -> None:
+    work, stages = work_of(), {"boost/sums": Amount(operations=1e14)}
+    for name, gains in (("h200", True), ("t4", False)):
+        plain = forecast_of(config.machine(name), HERE, work, counted(stages))
+        tensor = forecast_of(config.machine(name), HERE, work, counted(stages), tf32=True)
+        assert (seconds_of(tensor)["boost/sums"] < seconds_of(plain)["boost/sums"]) is gains
+
+
+def test_float64_systems_run_at_the_float64_rate() -> None:
+    stages = {"boost/solve": Amount(operations=1e13)}
+    t4 = forecast_of(config.machine("t4"), HERE, work_of(), counted(stages))
+    assert seconds_of(t4)["boost/solve"] == pytest.approx(1e13 / (0.3 * 0.254e12), rel=1e-2)
+
+
+def test_small_work_is_bound_by_launches() -> None:
+    found = forecast_of(
+        config.machine("h200"), HERE, work_of(200), counted({"boost": Amount(), "boost/update": Amount()})
+    )
+    assert set(list(limits_of(found).values())[-2:]) == {forecast.LAUNCHES}
+    assert seconds_of(found)["boost"] == pytest.approx(100 * (12 * 5e-6 + 3 * devices.WAIT))
+
+
+# ---- processors ----
+
+
+def test_this_machine_is_measured_and_its_limits_named() -> None:
+    work = work_of()
+    stages = {
+        "hog": Amount(bytes=1e6, operations=1e6),
+        "boost/set-up": Amount(bytes=1e10, operations=1e9),
+        "boost/sums": Amount(bytes=1e9, operations=1.2e11),
+    }
+    found = forecast_of(config.Machine(name="this machine"), HERE, work, counted(stages))
+    assert found.measured
+    assert found.seconds == pytest.approx(3.0 + 0.5 + 0.4 + 1.0 + 2.0 + 0.5)
+    limits = limits_of(found)
+    assert (limits["boost/set-up"], limits["boost/sums"]) == (forecast.BANDWIDTH, forecast.ARITHMETIC)
+    assert (limits["hog"], limits["save"]) == (forecast.INSTRUCTIONS, forecast.ONE_CORE)
+
+
+def test_a_gpu_at_work_here_is_judged_by_its_own_limits() -> None:
+    limits = {
+        **HERE.limits,
+        "device_copy": 4e12,
+        "device_product": {"float32": 4e13},
+        "device_memory": 1.4e11,
+    }
+    here = replace(HERE, limits=limits)
+    stages = {
+        "boost/set-up": Amount(bytes=3e12),
+        "boost/sums": Amount(bytes=3e12),
+        "copy to device": Amount(bytes=1e8, to_device=5e7),
+    }
+    here.models["copy to device"] = StageModel(fixed=0.1)
+    try:
+        work = replace(work_of(), backend="gpu")
+        found = forecast_of(config.Machine(name="this machine"), here, work, counted(stages))
+    finally:
+        del here.models["copy to device"]
+    limits_found = limits_of(found)
+    assert limits_found["boost/set-up"] == forecast.BANDWIDTH  # 1 s for 3 TB at 4 TB/s
+    assert limits_found["boost/sums"] == "device"  # 2 s: no limit of the device explains it
+    assert limits_found["copy to device"] == forecast.COPIES
+    assert found.footprint.device_memory == 1.4e11
+
+
+def test_another_processor_scales_each_stage_by_the_limit_that_binds_it() -> None:
+    work = work_of()
+    stages = {
+        "boost/set-up": Amount(bytes=1e10, operations=1e9),
+        "boost/sums": Amount(bytes=1e9, operations=1.2e11),
+    }
+    server = config.machine("server_amd")
+    seconds = seconds_of(forecast_of(server, HERE, work, counted(stages)))
+    assert seconds["start"] == pytest.approx(3.0 * 3.0 / 3.8)
+    assert seconds["save"] == pytest.approx(0.5 * 3.0 / 3.8)
+    assert seconds["hog"] == pytest.approx(0.4 * 3.0 / 3.8 * 1.9 / 32)
+    assert seconds["boost/set-up"] == pytest.approx(1e10 / (0.9 * 460.8e9))
+    assert seconds["boost/sums"] == pytest.approx(1.2e11 / (0.7 * 3.33e12 * 10 / 32))  # 10 classes, 10 cores
+    doubled = seconds_of(forecast_of(replace(server, bandwidth_gb_s=921.6), HERE, work, counted(stages)))
+    assert doubled["boost/set-up"] == pytest.approx(seconds["boost/set-up"] / 2)
+
+
+# ---- memory ----
+
+
+def test_features_that_do_not_fit_stream_and_what_fits_nowhere_is_said() -> None:
+    gigabyte = 1e9
+    few, many = work_of(10_000), work_of(1_000_000)
+    stays = footprint.footprint(few, 0.0, 64 * gigabyte, 16 * gigabyte)
+    assert not stays.streamed
+    assert stays.needs[1].device >= 10_000 * 3240 * 4
+    streams = footprint.footprint(many, 0.0, 64 * gigabyte, 16 * gigabyte)
+    assert streams.streamed
+    assert streams.fits
+    assert streams.host >= 1_000_000 * (3240 * 4 + 5000)
+    assert streams.device < 16 * gigabyte
+    assert footprint.footprint(many, 0.0, 64 * gigabyte, 141 * gigabyte).device > 12.96 * gigabyte
+    assert not footprint.footprint(many, 0.0, 16 * gigabyte, 16 * gigabyte).fits
+    wide = replace(many, learner="ridge", columns=40_000)
+    assert not footprint.footprint(wide, 0.0, 64 * gigabyte, 24 * gigabyte).fits
+
+
+def test_memory_of_a_processor_counts_pixels_features_and_the_round() -> None:
+    work = work_of(100_000)
+    found = footprint.footprint(work, 3e8, 8e9)
+    pixels, features = 100_000 * 5000, 100_000 * 3240 * 4
+    assert found.needs[0].host == 3e8 + pixels
+    columns, scores = 80_000 * 128 * 4, 80_000 * 10 * 4 * 6
+    assert found.host == pytest.approx(3e8 + pixels + features + columns + scores + (1 << 22) * 16)
+    assert footprint.footprint(replace(work, source="packed"), 3e8, 8e9).host == found.host - pixels
+    assert found.fits
+    assert not footprint.footprint(work, 3e8, 1e9).fits
+
+
+def test_constants_that_stand_elsewhere_too() -> None:
+    assert footprint.IMAGES_AT_ONCE == steps.CHUNK
+    assert footprint.BUFFER == wls.BUFFER
+    assert (processors.SEGMENTS, processors.SMALL_SYSTEM) == (wls.SEGMENTS, wls.SMALL_SYSTEM)
+
+
+# ---- from how many images on ----
+
+
+def line(fixed: float, each: float) -> Callable[[int], float]:
+    return lambda n: fixed + each * n
+
+
+def test_break_even() -> None:
+    for there, here, exact in (
+        (line(5.0, 1e-4), line(3.0, 3e-4), 10_000),
+        (line(3.1, 1e-4), line(3.0, 3e-4), 500),
+        (line(63.0, 1e-5), line(3.0, 2e-5), 6_000_000),
+    ):
+        found = break_even(there, here)
+        assert found is not None
+        assert exact <= found <= 1.1 * exact  # rounded up to two digits
+        assert there(found) <= here(found)
+    assert break_even(line(5.0, 3e-4), line(3.0, 1e-4)) is None
+    assert break_even(line(1.0, 1e-4), line(3.0, 3e-4)) == 100
+
+
+# ---- the command ----
+
+
+@pytest.fixture
+def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> config.Plan:
+    """Real runs on few small images; the process of its own and the machine's limits are given."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(measuring, "launched", lambda cfg: (4.0, 400_000_000))
+
+    class Known:
+        def as_dict(self) -> dict[str, Any]:
+            return HERE.limits
+
+    monkeypatch.setattr(plan.limits, "measure", lambda *_: Known())
+    (tmp_path / "run").mkdir()
+    return config.Plan(
+        data=config.Data(name=DataName.synthetic, n=50_000, classes=3),
+        image=config.Image(height=24, width=24),
+        plots=False,
+        run_dir=str(tmp_path / "run"),
+        machine=config.Machine(name="this machine", sample=200),
+    )
+
+
+def content_of(cfg: config.Plan) -> Any:
+    return json.loads((Path(cfg.run_dir) / "plan.json").read_text(encoding="utf-8"))
+
+
+def test_this_machine(quick: config.Plan, capsys: pytest.CaptureFixture[str]) -> None:
+    plan.run(quick)
+    printed = capsys.readouterr().out
+    assert "Plan for this machine, measured on runs of 100 and 200 images" in printed
+    assert "train 50,000 images of synthetic" in printed
+    assert "fits                yes: host" in printed
+    assert "FORECAST" not in printed
+    (only,) = content_of(quick)["plans"]
+    assert only["label"] == "measured on samples"
+    assert {"start", "read", "hog", "boost/sums"} <= {stage["stage"] for stage in only["stages"]}
+    assert sum(stage["seconds"] for stage in only["stages"]) == pytest.approx(only["seconds"])
+
+
+def test_a_gpu_is_a_forecast_and_says_so(quick: config.Plan, capsys: pytest.CaptureFixture[str]) -> None:
+    quick.machine = replace(config.machine("h200"), sample=200, price_per_hour=3.6)
+    plan.run(quick)
+    printed = capsys.readouterr().out
+    assert "FORECAST for NVIDIA H200 SXM, from its datasheet; never measured" in printed
+    for words in (
+        "against this machine",
+        "on the device",
+        "no GPU shortens",
+        "pays",
+        "energy",
+        "device",
+        "takes for granted",
+        "datasheet, SXM",
+    ):
+        assert words in printed
+    (only,) = content_of(quick)["plans"]
+    assert only["label"] == "forecast, never measured"
+    assert only["price"] == pytest.approx(only["seconds"] / 1000.0)
+    assert only["watt_hours"] == pytest.approx(700 * only["seconds"] / 3600)
+
+
+def test_several_machines_side_by_side(quick: config.Plan, capsys: pytest.CaptureFixture[str]) -> None:
+    quick.machines = ["t4", "server_amd"]
+    quick.images = 2_000_000
+    plan.run(quick)
+    printed = capsys.readouterr().out
+    assert "all others FORECAST" in printed
+    assert printed.index("this machine ") < printed.index("NVIDIA T4") < printed.index("AMD EPYC 9354")
+    assert [one["machine"]["name"] for one in content_of(quick)["plans"]] == [
+        "NVIDIA T4",
+        "Server, one AMD EPYC 9354",
+    ]
+
+
+def test_too_few_images(quick: config.Plan) -> None:
+    quick.data = replace(quick.data, classes=30)
+    quick.images = 40
+    with pytest.raises(ConfigError, match=r"images=40 are too few for 30 classes"):
+        plan.run(quick)
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pipeline", "plan", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_an_entry_of_a_user_with_a_missing_field_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "machine").mkdir()
+    (tmp_path / "machine" / "mine.yaml").write_text("name: my card\nkind: gpu\nmemory_gb: 8\n")
+    done = run("machine=mine", "--config-dir", str(tmp_path), f"hydra.run.dir={tmp_path / 'run'}")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "pipeline plan: machine.bandwidth_gb_s: the gpu entry 'my card' lacks it; add a line "
+        "'bandwidth_gb_s: ...' with its memory bandwidth in GB/s to its file in machine/, or give "
+        "machine.bandwidth_gb_s=...\n"
+    )
+
+
+def test_other_bad_input_is_told_in_one_line(tmp_path: Path) -> None:
+    folder = f"hydra.run.dir={tmp_path / 'run'}"
+    for words, said in (
+        (("machine=h300",), "no option 'h300' for machine; choose one of: "),
+        (("machines=[t4,h300]",), "no entry 'h300'; choose from: "),
+        (("machine=t4", "machine.bandwidth_gb_s=-1"), "machine.bandwidth_gb_s must be above 0"),
+        (("images=3",), "images must be at least 10, or null, not 3"),
+    ):
+        done = run(*words, folder)
+        assert done.returncode == 2, words
+        assert said in done.stderr
+        assert done.stderr.count("\n") == 1

@@ -1,0 +1,164 @@
+"""`python -m pipeline profile`, from the settings to the files it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from pipeline import backends, config
+from pipeline.commands import profile
+from pipeline.errors import ConfigError
+from pipeline.groups import Backend, BackendName, Classifier, Data, DataName
+from pipeline.reporting.stages import Stages
+from tests.conftest import ROOT
+
+
+def settings(folder, **more) -> config.Profile:
+    return config.Profile(
+        run_dir=str(folder),
+        data=Data(name=DataName.synthetic, n=400),
+        classifier=Classifier(n_rounds=6),
+        **{"repeats": 2, "plots": False, "advice": False, **more},
+    )
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """A profile with everything, and what it wrote."""
+    folder = tmp_path_factory.mktemp("profile")
+    cfg = settings(
+        folder, compare=["cpu", "gpu"], sweep=["dtype"], advice=True, verify_advice=True, budget=5.0
+    )
+    seconds = profile.run(cfg, Stages(typed=("data=synthetic",)))
+    return folder, seconds, json.loads((folder / "profile.json").read_text())
+
+
+def test_every_file_is_there_and_the_model_of_the_measured_runs(found):
+    folder, _, _ = found
+    names = {path.name for path in folder.iterdir()}
+    assert {"profile.json", "profile.html", "trace.json", "sweep_dtype.svg", "train"} <= names
+    assert (folder / "train" / "model.npz").exists()
+    assert not [name for name in names if name.startswith(".trial")]
+    trace = json.loads((folder / "trace.json").read_text())
+    assert {event["name"] for event in trace["traceEvents"]} >= {"hog", "boost", "sums", "solve", "save"}
+
+
+def test_the_stages_make_up_the_run(found):
+    _, seconds, report = found
+    assert seconds == report["total"]["wall"]
+    stages = {stage["name"]: stage for stage in report["stages"]}
+    total = sum(stage["wall"] for stage in stages.values())
+    assert (
+        0.8 * seconds < total < 1.2 * seconds
+    )  # medians of stages, and the median of two sums of a short run
+    assert sum(stage["share"] for stage in stages.values()) == pytest.approx(total / seconds)
+    low, high = report["total"]["spread"]
+    assert low <= seconds <= high
+    assert report["total"]["repeats"] == 2
+    assert report["total"]["first"] > 0
+    for stage in stages.values():
+        assert stage["spread"][0] <= stage["wall"] <= stage["spread"][1]
+        assert stage["verdict"]
+        assert stage["cause"]
+    for name in ("hog", "boost/sums", "boost/update"):
+        assert stages[name]["bytes"] > 0, name
+        assert stages[name]["gb_per_s"] == pytest.approx(stages[name]["bytes"] / stages[name]["wall"] / 1e9)
+    assert stages["boost/sums"]["operations"] > 0
+    assert stages["hog"]["memory_peak"] > 0
+
+
+def test_what_is_paid_once_and_what_measuring_costs_are_told(found):
+    _, _, report = found
+    assert set(report["first_calls"]) == {"import", "compile", "other"}
+    cost = report["measuring"]
+    assert cost["spans"] > 40
+    assert 0.0 < cost["share"] < 0.5
+    assert cost["without_spans"] > 0.0
+    assert report["machine"]["limits"]["copy"] > 0.0
+    assert report["command"] == ["data=synthetic"]
+    assert report["work"]["n_features"] == 3240
+    assert report["work"]["rounds"] == 6
+
+
+def test_a_backend_that_is_absent_keeps_its_row(found):
+    _, _, report = found
+    rows = {row["backend"]: row for row in report["compare"]}
+    assert rows["cpu"]["seconds"] > 0.0
+    assert rows["gpu"]["seconds"] is None
+    assert "GPU" in rows["gpu"]["reason"] or "CuPy" in rows["gpu"]["reason"]
+
+
+def test_advice_that_was_followed_has_its_measured_gain(found):
+    _, _, report = found
+    assert report["gpu"].startswith("NVIDIA L4: ")
+    assert "never run" in report["gpu"]
+    for one in report["advice"]:
+        assert one["measured_seconds"] is not None or "could not be tried" in one["caveat"]
+
+
+def test_the_command_lines_for_nvidias_profilers_repeat_the_settings(tmp_path):
+    lines = profile._profilers(("data=folder", "data.path=my pictures", "backend=cpu", "sweep=[threads]"))
+    for line in lines.values():
+        assert "data=folder 'data.path=my pictures' backend=gpu repeats=1 advice=false" in line
+        assert "sweep" not in line
+    assert "--capture-range=cudaProfilerApi" in lines["nsys"]
+    assert "--profile-from-start off" in lines["ncu"]
+
+
+@pytest.mark.parametrize(("more", "line"), [
+    ({"sweep": ["thread"]}, "no sweep 'thread'. Did you mean 'threads'?"),
+    ({"compare": ["cuda"]}, "compare: no backend 'cuda'"),
+    ({"compare": ["gpu"]}, "this machine can run none of these backends"),
+    ({"gpu": "cray"}, "gpu: no entry 'cray'"),
+    ({"gpu": "laptop_amd"}, "gpu=laptop_amd is no GPU"),
+    ({"split": config.Split(folds=3)}, "split.folds is for evaluate"),
+])  # fmt: skip
+def test_what_cannot_be_measured_is_refused_before_anything_is(tmp_path, more, line):
+    with pytest.raises(ConfigError) as raised:
+        profile.run(settings(tmp_path, **more))
+    assert line in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "train").exists()
+
+
+def test_one_name_needs_no_brackets_and_a_mistake_is_one_line(tmp_path):
+    environment = dict(os.environ, PYTHONPATH=str(ROOT))
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline", "profile", "sweep=fred"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "pipeline profile: no sweep 'fred'. Choose among: threads, dtype, batch, images, size"
+    ]
+
+
+def test_a_run_without_listeners_is_a_train_run(tmp_path):
+    """No recorder is left behind: train pays nothing for the profiler."""
+    from pipeline import spans
+
+    cfg = settings(tmp_path)
+    profile.measured(profile._settings_of_train(cfg))
+    assert spans.span("a") is spans.span("b")
+
+
+def test_a_profile_of_the_gpu_backend(machine, gpu, tmp_path):
+    """Under the double: device seconds, copies with their bytes, and the profiler told when to look."""
+    cfg = settings(tmp_path, backend=Backend(BackendName.gpu), repeats=1)
+    profile.run(cfg)
+    report = json.loads((tmp_path / "profile.json").read_text())
+    stages = {stage["name"]: stage for stage in report["stages"]}
+    assert stages["copy to device"]["to_device"] == 400 * 50 * 100
+    assert stages["hog"]["device"] is not None
+    assert report["total"]["device_memory"] > 0
+    assert report["machine"]["limits"]["device_copy"] > 0
+    assert (machine.count["profiler started"], machine.count["profiler stopped"]) == (1, 1)
+    assert backends.get("gpu").clock is not None
