@@ -497,3 +497,11 @@ def test_a_scikit_learn_pipeline():
     steps_ = HogExtractor(cells_per_block=(2, 2)), PcaReducer(variance=0.95), LogitBoostClassifier(n_rounds=5)
     model = make_pipeline(*steps_).fit(pixels, labels)
     assert model.score(*pictures(30, seed=1)) > 0.9
+
+
+def test_profile_refuses_to_scale_up_the_components_of_a_sample(tmp_path):
+    from pipeline.commands import profile
+
+    cfg = settings(config.Profile, tmp_path, reduce=config.Reduce(PCA_GROUP), compare=["reference", "cpu"])
+    with pytest.raises(ConfigError, match=r"leave reference out of compare=, or reduce=pca out"):
+        profile.run(cfg)
