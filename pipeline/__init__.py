@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pipeline.boosting import LogitBoostClassifier
-    from pipeline.features import HogExtractor, HogLayout
+    from pipeline.features import HogExtractor, HogLayout, PcaReducer
     from pipeline.model import load_model
 
-__all__ = ["HogExtractor", "HogLayout", "LogitBoostClassifier", "__version__", "load_model"]
+__all__ = ["HogExtractor", "HogLayout", "LogitBoostClassifier", "PcaReducer", "__version__", "load_model"]
 
 _HOME = {
     "HogExtractor": "pipeline.features",
     "HogLayout": "pipeline.features",
     "LogitBoostClassifier": "pipeline.boosting",
+    "PcaReducer": "pipeline.features",
     "load_model": "pipeline.model",
 }
 

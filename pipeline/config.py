@@ -29,6 +29,8 @@ from pipeline.groups import (
     MachineKind,
     Preprocess,
     PreprocessName,
+    Reduce,
+    ReduceName,
     Split,
     check,
     whole,
@@ -59,6 +61,8 @@ __all__ = [
     "Preprocess",
     "PreprocessName",
     "Profile",
+    "Reduce",
+    "ReduceName",
     "Split",
     "Train",
     "keys",
@@ -79,6 +83,7 @@ class Train:
     image: Image = field(default_factory=Image)
     preprocess: Preprocess = field(default_factory=Preprocess)
     hog: Hog = field(default_factory=Hog)
+    reduce: Reduce = field(default_factory=Reduce)
     classifier: Classifier = field(default_factory=Classifier)
     split: Split = field(default_factory=Split)
     run_dir: str = MISSING  # filled in by the command line
@@ -91,7 +96,7 @@ class Train:
 
 @dataclass
 class Predict:
-    """``python -m pipeline predict``; image size, HoG and preprocessing come from the model."""
+    """``python -m pipeline predict``; image size, preprocessing, HoG and reduction come from the model."""
 
     model: str = MISSING  # the model.npz of a train run
     out: str | None = None  # CSV file to write; null: predictions.csv in the run folder

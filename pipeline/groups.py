@@ -59,6 +59,13 @@ class PreprocessName(Enum):
     clahe = "clahe"
 
 
+class ReduceName(Enum):
+    """What stands between HoG and the classifier."""
+
+    none = "none"
+    pca = "pca"
+
+
 class Learner(Enum):
     """The weighted-least-squares learner fitted in each boosting round."""
 
@@ -212,6 +219,34 @@ class Hog:
                 pair,
                 "two numbers of at least 1 and at most 16384: [rows, cols]",
             )
+
+
+@dataclass
+class Reduce:
+    """Group ``reduce``: fewer features, learned from the training images."""
+
+    name: ReduceName = ReduceName.none
+    components: int | None = None  # pca: number of principal components
+    variance: float | None = None  # pca: or share of the variance they explain; neither given: 0.95
+
+    def __post_init__(self) -> None:
+        for key in ("components", "variance"):
+            found = getattr(self, key)
+            check(
+                self.name is ReduceName.pca or found is None,
+                f"reduce.{key}",
+                found,
+                "null without reduce=pca",
+            )
+        if self.components is not None:
+            whole("reduce.components", self.components, 1, 1_000_000)
+            expected = "null where reduce.components is given: one of the two decides"
+            check(self.variance is None, "reduce.variance", self.variance, expected)
+        elif self.variance is not None:
+            expected = "a share above 0 and below 1"
+            check(0.0 < self.variance < 1.0, "reduce.variance", self.variance, expected)
+        elif self.name is ReduceName.pca:
+            self.variance = 0.95
 
 
 @dataclass

@@ -1,7 +1,7 @@
-"""A trained model: preprocessing, HoG and classifier together, and the file that holds them.
+"""A trained model: preprocessing, HoG, reduction and classifier together, and the file that holds them.
 
 The file is an ``.npz`` archive of plain arrays. One of them, ``header``, is JSON text as bytes: format
-version, image size, preprocessing, HoG parameters and layout, class names, the classifier's parameters,
+version, image size, preprocessing, HoG parameters and layout, reduction, class names, the classifier's parameters,
 software versions and a summary of the training. Nothing is pickled, and the file does not know which backend
 made it.
 """
@@ -17,8 +17,6 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -28,11 +26,13 @@ import numpy as np
 from pipeline import backends, config
 from pipeline.boosting import LogitBoostClassifier
 from pipeline.errors import ModelError
-from pipeline.features import HogExtractor, HogLayout
+from pipeline.features import HogExtractor, HogLayout, PcaReducer
+from pipeline.features.images import features
 from pipeline.files import atomic
 
 FORMAT = "hogboost-model"
-VERSION = 1
+REDUCE = "reduce."  # begins the names of the reduction's arrays
+VERSION = 2  # 2 added the reduction; a model without one is written as 1, for programs that know no other
 _REMEDY = "give the model.npz of a train run: model=runs/train/.../model.npz"
 _UNREADABLE = (
     OSError,
@@ -62,6 +62,8 @@ class Model:
     preprocess : config.Preprocess
     summary : dict
         How the model was trained, for people; JSON-able.
+    reducer : PcaReducer or None
+        What makes fewer features of the HoG features before the classifier sees them; fitted.
     """
 
     extractor: HogExtractor
@@ -70,6 +72,7 @@ class Model:
     image: config.Image
     preprocess: config.Preprocess
     summary: dict[str, Any] = dataclasses.field(default_factory=dict)
+    reducer: PcaReducer | None = None
 
     @property
     def backend(self) -> str:
@@ -81,9 +84,18 @@ class Model:
         backends.get(name)
         self.extractor.set_params(backend=name)
         self.classifier.set_params(backend=name)
+        if self.reducer is not None:
+            self.reducer.set_params(backend=name)
+
+    @property
+    def n_features(self) -> int:
+        """Features of an image as the classifier sees them: HoG features, or what their reduction leaves."""
+        return self.extractor.layout_.n_features if self.reducer is None else self.reducer.n_components_
 
     def features(self, pixels: np.ndarray) -> np.ndarray:
-        """Return the HoG features (n, n_features) of images uint8 (n, height, width).
+        """Return the features (n, n_features) of images uint8 (n, height, width), as the classifier takes them.
+
+        They are HoG features, reduced if the model does so.
 
         Raises
         ------
@@ -91,13 +103,13 @@ class Model:
             If the images have another size or type than the model was trained on.
         """
         if not len(self._checked(pixels)):
-            return np.empty((0, self.extractor.layout_.n_features), dtype=self.extractor.dtype)
+            return np.empty((0, self.n_features), dtype=self.extractor.dtype)
         return backends.get(self.backend).get(self._features(pixels))
 
     def _features(self, pixels: np.ndarray) -> Any:
         """Return the features where the backend works."""
         pixels = self._checked(pixels)
-        return features(pixels, None, self.preprocess, self.extractor, len(pixels))
+        return features(pixels, None, self.preprocess, self.extractor, len(pixels), reducer=self.reducer)
 
     def _checked(self, pixels: np.ndarray) -> np.ndarray:
         """Return the images, if they have the size and type that the model was trained on."""
@@ -124,7 +136,7 @@ class Model:
         return self.proba_of_features(self._features(pixels))
 
     def proba_of_features(self, features: Any) -> np.ndarray:
-        """Return probabilities (n, n_classes) from HoG features (n, n_features), on the host or the device."""
+        """Return probabilities (n, n_classes) from what :meth:`features` gives, on the host or the device."""
         proba = self.classifier.predict_proba(features)
         full = np.zeros((len(proba), len(self.class_names)), dtype=proba.dtype)
         full[:, np.asarray(self.classifier.classes_, dtype=np.intp)] = proba
@@ -133,45 +145,18 @@ class Model:
     def cell_importances(self) -> np.ndarray:
         """Return how much each HoG cell of the image matters, float64 (cell rows, cell columns), summing to 1.
 
-        The classifier's ``feature_importances_``, summed over the blocks and orientations of each cell.
+        The classifier's ``feature_importances_``, summed over the blocks and orientations of each cell. If the features
+        are reduced, they are brought back to HoG features first: :meth:`PcaReducer.feature_importances`.
         """
         layout = self.extractor.layout((self.image.height, self.image.width))
-        return layout.per_cell(self.classifier.feature_importances_)
+        values = self.classifier.feature_importances_
+        if self.reducer is not None:
+            values = self.reducer.feature_importances(values, getattr(self.classifier, "coef_", None))
+        return layout.per_cell(values)
 
     def predict(self, pixels: np.ndarray) -> np.ndarray:
         """Return the name of the most probable class of each image, shape (n,)."""
         return np.array(self.class_names)[self.predict_proba(pixels).argmax(axis=1)]
-
-
-def features(
-    pixels: np.ndarray,
-    index: np.ndarray | None,
-    step: config.Preprocess,
-    extractor: HogExtractor,
-    size: int,
-    advance: Callable[[int, int], None] | None = None,
-    stages: Callable[[str], AbstractContextManager[Any]] = nullcontext,
-) -> Any:
-    """Return the HoG features (n, n_features) of pixels[index] (None: all), where the extractor's backend works.
-
-    Parameters
-    ----------
-    pixels : uint8 (N, h, w) in host memory, possibly memory-mapped
-    step : preprocessing of each image
-    size : images at a time, unless the backend knows better
-    advance : told (images done, images in all)
-    stages : called with "preprocess" and "hog", returns the context in which that part of the work is done
-    """
-    home = backends.get(extractor.backend)
-
-    def work(batch: Any, out: Any) -> None:
-        with stages("preprocess"):
-            batch = home.preprocess.apply(batch, step)
-        with stages("hog"):
-            extractor.transform_into(batch, out)
-
-    n_features = extractor.layout_.n_features
-    return home.map_images(pixels, index, work, n_features, extractor.dtype, size, advance)
 
 
 def fitted_extractor(extractor: HogExtractor, image: config.Image) -> HogExtractor:
@@ -212,7 +197,7 @@ def save_model(path: str | Path, model: Model) -> None:
     )
     header: dict[str, Any] = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": 1 if model.reducer is None else VERSION,
         "image": _plain(size),
         "preprocess": _plain(model.preprocess),
         "hog": {k: v for k, v in extractor.get_params().items() if k != "backend"},
@@ -222,10 +207,15 @@ def save_model(path: str | Path, model: Model) -> None:
         "software": software(),
         "summary": model.summary,
     }
+    if model.reducer is not None:
+        reducing, header["reduce"] = model.reducer.state()
+        arrays |= {f"{REDUCE}{name}": array for name, array in reducing.items()}
     header["sha256"] = _checksum(arrays, header)
     text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     buffer = io.BytesIO()  # a model is a few megabytes; in memory first, so that the file is one write
-    members: dict[str, Any] = {f"classifier.{name}": array for name, array in arrays.items()}
+    members: dict[str, Any] = {
+        name if name.startswith(REDUCE) else f"classifier.{name}": array for name, array in arrays.items()
+    }
     np.savez(buffer, header=text, **members)
     with atomic(path, "wb") as stream:
         stream.write(buffer.getvalue())
@@ -272,6 +262,7 @@ def load_model(path: str | Path, backend: str = "cpu") -> Model:
             image=image,
             preprocess=config.Preprocess(**preprocess),
             summary=header["summary"],
+            reducer=_reducer(arrays, header),
         )
         _check_parts(model)
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
@@ -280,24 +271,42 @@ def load_model(path: str | Path, backend: str = "cpu") -> Model:
     return model
 
 
+def _reducer(arrays: dict[str, np.ndarray], header: dict[str, Any]) -> PcaReducer | None:
+    """Return the reduction that the file holds, if it holds one."""
+    parts = {k.removeprefix(REDUCE): array for k, array in arrays.items() if k.startswith(REDUCE)}
+    if header["version"] < 2:
+        return None
+    return PcaReducer.from_state(parts, header["reduce"])
+
+
 def _check_parts(model: Model) -> None:
-    """Refuse a classifier, an extractor and names that do not belong together (ValueError)."""
+    """Refuse a classifier, a reduction, an extractor and names that do not belong together (ValueError)."""
     names, classifier, layout = model.class_names, model.classifier, model.extractor.layout_
     if not names or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
         raise ValueError("class_names: distinct texts are expected")
     classes = classifier.classes_
     if classes.dtype.kind not in "iu" or not set(classes.tolist()) <= set(range(len(names))):
         raise ValueError(f"classes: they must be indices into the {len(names)} class_names")
-    if classifier.n_features_in_ != layout.n_features:
+    reducer = model.reducer
+    if reducer is not None and (reducer.n_features_in_, reducer.dtype) != (
+        layout.n_features,
+        model.extractor.dtype,
+    ):
         raise ValueError(
-            f"n_features: the classifier takes {classifier.n_features_in_} features, HoG gives {layout.n_features}"
+            f"reduce: it takes {reducer.n_features_in_} {reducer.dtype} features, HoG gives {layout.n_features} "
+            f"{model.extractor.dtype} ones"
+        )
+    if classifier.n_features_in_ != model.n_features:
+        source = "HoG gives" if reducer is None else "the reduction leaves"
+        raise ValueError(
+            f"n_features: the classifier takes {classifier.n_features_in_} features, {source} {model.n_features}"
         )
     if not isinstance(model.summary, dict):
         raise ValueError("summary: a table is expected")
 
 
 def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the classifier's arrays and the header."""
+    """Return the arrays, the classifier's without a prefix, and the header."""
     if not path.exists():
         raise ModelError(f"{path} does not exist; {_REMEDY}")
     if path.is_dir():

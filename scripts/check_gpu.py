@@ -80,6 +80,7 @@ def run(sizes: common.Sizes, seed: int, out: Path) -> int:
         "HoG parity": lambda: parity.hog_parity(sizes, random),
         "sums parity": lambda: parity.sums_parity(sizes, random),
         "preprocessing parity": lambda: parity.preprocess_parity(random),
+        "components parity": lambda: parity.pca_parity(sizes, random),
         "training parity": lambda: parity.training_parity(sizes, random),
         "repeatability": lambda: care.repeatability(sizes, random),
         "memory": lambda: care.memory(sizes, random),

@@ -49,7 +49,14 @@ def test_every_section_runs_to_its_end_under_the_double(machine, checks, tmp_pat
     content = json.loads((tmp_path / "check_gpu.json").read_text())
     assert content["failed"] == []
     assert status == 0
-    assert set(content["sections"]) > {"HoG parity", "training parity", "memory", "leaks", "transfers"}
+    assert set(content["sections"]) > {
+        "HoG parity",
+        "components parity",
+        "training parity",
+        "memory",
+        "leaks",
+        "transfers",
+    }
     assert len(content["sections"]["training parity"]) >= 20
     assert "componentwise sums" in shown
 

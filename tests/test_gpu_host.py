@@ -36,7 +36,7 @@ def host(gpu, values):
 def test_the_folders_hold_the_same_functions(gpu):
     """The backend is the folder: public functions and their parameters agree."""
     cpu = backends.get("cpu")
-    for room in ("hog", "preprocess", "wls"):
+    for room in ("hog", "pca", "preprocess", "wls"):
         found = []
         for module in (cpu, gpu):
             module = getattr(module, room)  # noqa: PLW2901

@@ -261,6 +261,6 @@ def test_backends_have_the_same_functions():
             if inspect.isfunction(f) and f.__module__ == module.__name__ and not n.startswith("_")
         }
 
-    for room in ("wls",):
+    for room in ("pca", "wls"):
         cpu, reference = (getattr(backends.get(n), room) for n in BACKENDS)
         assert public(cpu) == public(reference)

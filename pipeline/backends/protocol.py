@@ -1,7 +1,7 @@
 """What every backend folder offers. The three folders hold the same files with the same functions.
 
-A backend is a Python package; its attributes are the array namespace, the two transfers and three modules:
-``preprocess``, ``hog`` and ``wls``. A test compares the signatures of the folders.
+A backend is a Python package; its attributes are the array namespace, the two transfers and four modules:
+``preprocess``, ``hog``, ``pca`` and ``wls``. A test compares the signatures of the folders.
 """
 
 from __future__ import annotations
@@ -34,6 +34,17 @@ class ComponentwiseSums(NamedTuple):
     xr: Array  # float64 (p, J): sum_i x_ik r_ij
     xw: Array  # float64 (p, J): sum_i x_ik w_ij
     xxw: Array  # float64 (p, J): sum_i x_ik^2 w_ij
+
+
+class Pca(NamedTuple):
+    """Principal components, in host memory."""
+
+    mean: np.ndarray  # float64 (p,)
+    components: (
+        np.ndarray
+    )  # float64 (k, p): unit rows; zero where the variance is no more than rounding noise
+    variances: np.ndarray  # float64 (k,), largest first
+    total: float  # variance of all components together, also of those that were not kept
 
 
 class PreprocessModule(Protocol):
@@ -118,6 +129,16 @@ class WlsModule(Protocol):
         """Return cos((X - center) @ R + b), shape (n, n_components), with R and b drawn from (seed, index)."""
 
 
+class PcaModule(Protocol):
+    """``pca.py``."""
+
+    def fit(self, X: Array, n_components: int | None, share: float | None) -> Pca:
+        """Return the `n_components` directions of largest variance, or those that explain more than a `share` of it."""
+
+    def transform(self, X: Array, mean: Array, components: Array, out: Array | None = None) -> Array:
+        """Return (X - mean) components', shape (n, k), in the dtype of X; in `out` if given."""
+
+
 class ScoresModule(Protocol):
     """``scores.py``: what a round does to the scores (n, J), fused. A backend without one has the loop's array code."""
 
@@ -167,6 +188,7 @@ class Backend(Protocol):
     preprocess: PreprocessModule
     hog: HogModule
     wls: WlsModule
+    pca: PcaModule
 
     def put(self, array: np.ndarray) -> Array:
         """Copy a host array to where the backend works; an array that is there already is returned as it is."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from pipeline import backends, config, datasets
 from pipeline.commands import steps
 from pipeline.commands.train import fit
 from pipeline.errors import ConfigError, DataError
+from pipeline.features import HogExtractor
 from pipeline.files import expanded
 from pipeline.model import Model, load_model
 from pipeline.reporting import plots, tables
@@ -98,7 +100,7 @@ def _tell(
 
 
 def _check_unused(cfg: config.Evaluate, model: Model) -> None:
-    """Refuse settings that would have no effect: size, preprocessing and HoG come from the model."""
+    """Refuse settings that would have no effect: size, preprocessing, HoG and reduction come from the model."""
     hog = steps.extractor(cfg.hog, model.image, model.backend).get_params()
     given = {
         "image": (cfg.image, config.Image(), model.image),
@@ -108,12 +110,20 @@ def _check_unused(cfg: config.Evaluate, model: Model) -> None:
             steps.extractor(config.Hog(), model.image, model.backend).get_params(),
             model.extractor.get_params(),
         ),
+        "reduce": (cfg.reduce, config.Reduce(), _reduction(model)),
     }
     for group, (found, default, of_model) in given.items():
         if found not in (default, of_model):
             raise ConfigError(
                 f"{group} comes from the model and differs from the one given; leave the {group} settings out"
             )
+
+
+def _reduction(model: Model) -> config.Reduce:
+    """Return the settings of the model's reduction."""
+    if model.reducer is None:
+        return config.Reduce()
+    return config.Reduce(config.ReduceName.pca, model.reducer.components, model.reducer.variance)
 
 
 def _labels_of_model(labels: np.ndarray, names: tuple[str, ...], of_model: tuple[str, ...]) -> np.ndarray:
@@ -130,9 +140,9 @@ def _labels_of_model(labels: np.ndarray, names: tuple[str, ...], of_model: tuple
 
 
 def _cross_validation(cfg: config.Evaluate, name: str, stages: Stages) -> float:
-    backend = backends.get(name)
     steps.check_layout(cfg.hog, cfg.image)
     hog = steps.extractor(cfg.hog, cfg.image, name)
+    steps.reducer(cfg.reduce, hog)  # refused before any image is read
     loaded = steps.read(cfg.data, cfg.image, cfg.run_dir, stages)
     images = loaded.images
     labels = steps.require_labels(images, cfg.data)
@@ -151,28 +161,43 @@ def _cross_validation(cfg: config.Evaluate, name: str, stages: Stages) -> float:
             paths=images.paths,
         )
     folds: list[Scores] = []
-    for number, (train, test) in enumerate(parts, start=1):
-        validation = None
-        if cfg.classifier.early_stopping:
-            train, watched = datasets.validation_split(images, train, cfg.split)  # noqa: PLW2901
-            validation = (backend.rows(X, watched), labels[watched])
-        with stages("boost"):
-            label = f"fold {number}/{len(parts)}"
-            classifier = fit(
-                steps.classifier(cfg.classifier, name),
-                backend.rows(X, train),
-                labels[train],
-                validation,
-                label,
-            )
-        with stages("evaluate"):
-            model = Model(hog, classifier, images.class_names, cfg.image, cfg.preprocess)
-            folds.append(
-                score(labels[test], model.proba_of_features(backend.rows(X, test)), images.class_names)
-            )
+    for number, part in enumerate(parts, start=1):
+        label = f"fold {number}/{len(parts)}"
+        folds.append(_fold(cfg, hog, images, labels, X, part, label, stages))
     return _tell_folds(
         cfg, folds, parts, {"rejected": len(loaded.rejected), "duplicates": len(found)}, stages
     )
+
+
+def _fold(
+    cfg: config.Evaluate,
+    hog: HogExtractor,
+    images: datasets.Images,
+    labels: np.ndarray,
+    X: Any,
+    part: datasets.Split,
+    label: str,
+    stages: Stages,
+) -> Scores:
+    """Return the figures of one fold. What is learned is learned from its training images, the reduction too."""
+    backend, (train, test) = backends.get(hog.backend), part
+    watched = train[:0]
+    if cfg.classifier.early_stopping:
+        train, watched = datasets.validation_split(images, train, cfg.split)
+    reducer, X_fit = steps.reducer(cfg.reduce, hog), backend.rows(X, train)
+    steps.fit_reducer(reducer, X_fit, stages)
+    X_fit = steps.reduced(reducer, X_fit, stages)
+    validation = None
+    if len(watched):
+        validation = (steps.reduced(reducer, backend.rows(X, watched), stages), labels[watched])
+    with stages("boost"):
+        classifier = fit(
+            steps.classifier(cfg.classifier, hog.backend), X_fit, labels[train], validation, label
+        )
+    X_test = steps.reduced(reducer, backend.rows(X, test), stages)
+    with stages("evaluate"):
+        model = Model(hog, classifier, images.class_names, cfg.image, cfg.preprocess, reducer=reducer)
+        return score(labels[test], model.proba_of_features(X_test), images.class_names)
 
 
 def _tell_folds(

@@ -142,6 +142,11 @@ def _check(cfg: config.Profile) -> None:
         )
     if cfg.compare:
         compare.absent(cfg, cfg.compare)
+    if "reference" in cfg.compare and cfg.reduce.name is not config.ReduceName.none:
+        raise ConfigError(
+            "compare=reference measures a sample of the images and scales it up, which principal components do not "
+            "allow; leave reference out of compare=, or reduce=pca out"
+        )
     if cfg.stacks:
         stacks.require()
     if cfg.split.folds:

@@ -16,7 +16,7 @@ import numpy as np
 from pipeline import backends, config, datasets, model
 from pipeline.boosting import LogitBoostClassifier
 from pipeline.errors import ConfigError, DataError
-from pipeline.features import HogExtractor, HogLayout
+from pipeline.features import HogExtractor, HogLayout, PcaReducer
 from pipeline.files import atomic
 from pipeline.model import fitted_extractor, software
 from pipeline.reporting import tables
@@ -149,6 +149,43 @@ def features(
             "preprocess="
         )
     return X
+
+
+def reducer(settings: config.Reduce, hog: HogExtractor) -> PcaReducer | None:
+    """Return the unfitted reduction that the settings describe, before any image is read; None for none."""
+    if settings.name is config.ReduceName.none:
+        return None
+    p = hog.layout_.n_features
+    if settings.components is not None and settings.components > p:
+        raise ConfigError(
+            f"reduce.components={settings.components} is more than the {p} HoG features of an image: give fewer"
+        )
+    return PcaReducer(settings.components, settings.variance, hog.backend, hog.dtype)
+
+
+def fit_reducer(reducer: PcaReducer | None, X: Any, stages: Stages) -> None:
+    """Fit the reduction, if there is one, to the HoG features of the images that the classifier is fitted to."""
+    if reducer is None:
+        return
+    n, p = X.shape
+    if reducer.components is not None and reducer.components > min(n, p):
+        raise ConfigError(
+            f"reduce.components={reducer.components} cannot be found in {n} training images of {p} HoG features: "
+            f"give at most {min(n, p)}"
+        )
+    with stages("reduce"):
+        try:
+            reducer.fit(X)
+        except ValueError as error:
+            raise ConfigError(f"the features cannot be reduced: {' '.join(str(error).split())}") from error
+
+
+def reduced(reducer: PcaReducer | None, X: Any, stages: Stages) -> Any:
+    """Return what the fitted reduction makes of HoG features: X itself where there is none."""
+    if reducer is None:
+        return X
+    with stages("reduce"):
+        return reducer.transform(X)
 
 
 def figures(scores: Scores) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``train``: labelled images -> HoG features -> boosted classifier -> figures, plots and a model file."""
+"""``train``: labelled images -> HoG features, reduced or not -> boosted classifier -> figures, plots, a model file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Trained(NamedTuple):
     scores: Scores  # of the held-out images
     content: dict[str, Any]  # of metrics.json
     images: datasets.Images
-    features: Any  # (n, n_features) where the backend works: first the images fitted to, then watched, then held out
+    features: Any  # (n, n_features) as boosting sees them, where the backend works: images fitted to, watched, held out
 
 
 def run(cfg: config.Train, stages: Stages | None = None) -> float:
@@ -65,6 +65,7 @@ def train(cfg: config.Train, stages: Stages) -> Trained:
     folder = Path(cfg.run_dir)
     steps.check_layout(cfg.hog, cfg.image)
     hog = steps.extractor(cfg.hog, cfg.image, name)
+    reducer = steps.reducer(cfg.reduce, hog)
 
     with backend.threads(cfg.backend.threads):
         loaded = steps.read(cfg.data, cfg.image, cfg.run_dir, stages)
@@ -89,19 +90,21 @@ def train(cfg: config.Train, stages: Stages) -> Trained:
                 advance=advance,
                 paths=images.paths,
             )
+        steps.fit_reducer(reducer, X[: len(fitted)], stages)
+        X = steps.reduced(reducer, X, stages)
         last = len(fitted) + len(watched)
         X_fit, X_watch, X_test = X[: len(fitted)], X[len(fitted) : last], X[last:]
         with stages("boost"):
             validation = (X_watch, labels[watched]) if len(watched) else None
             classifier = fit(steps.classifier(cfg.classifier, name), X_fit, labels[fitted], validation)
 
-        model = Model(hog, classifier, images.class_names, cfg.image, cfg.preprocess)
+        model = Model(hog, classifier, images.class_names, cfg.image, cfg.preprocess, reducer=reducer)
         with stages("evaluate"):
             proba = model.proba_of_features(X_test)
             scores = score(labels[held_out], proba, images.class_names)
 
     with stages("save"):
-        model.summary = _summary(cfg, len(fitted), len(held_out), scores, classifier)
+        model.summary = _summary(cfg, len(fitted), len(held_out), scores, model)
         save_model(folder / "model.npz", model)
         paths = [images.paths[i] for i in held_out]
         steps.write_predictions(
@@ -133,10 +136,19 @@ def _figures(
         "rejected": len(loaded.rejected),
         "duplicates": twins,
         "features": model.extractor.layout_.n_features,
+        **_components(model),
         "read_seconds": loaded.native_seconds,
         "backend": model.extractor.backend,
         **steps.circumstances(stages),
     }
+
+
+def _components(model: Model) -> dict[str, Any]:
+    """Return what metrics.json and the model's summary tell about the reduction."""
+    if model.reducer is None:
+        return {}
+    explained = float(model.reducer.explained_variance_ratio_.sum())
+    return {"components": model.reducer.n_components_, "explained_variance": explained}
 
 
 def _draw(scores: Scores, model: Model, folder: Path) -> None:
@@ -170,9 +182,7 @@ def fit(
             raise ConfigError(f"the classifier cannot be fitted: {' '.join(str(error).split())}") from error
 
 
-def _summary(
-    cfg: config.Train, n_fit: int, n_test: int, scores: Scores, classifier: LogitBoostClassifier
-) -> dict[str, Any]:
+def _summary(cfg: config.Train, n_fit: int, n_test: int, scores: Scores, model: Model) -> dict[str, Any]:
     import datetime
 
     return {
@@ -180,7 +190,8 @@ def _summary(
         "data": steps.source(cfg.data),
         "images_fit": n_fit,
         "images_test": n_test,
-        "rounds": classifier.n_rounds_,
+        **_components(model),
+        "rounds": model.classifier.n_rounds_,
         "test_accuracy": scores.accuracy,
         "test_balanced_accuracy": scores.balanced_accuracy,
         "test_log_loss": scores.log_loss,
@@ -205,6 +216,10 @@ def _tell(
     learner = cfg.classifier.learner.name
     rounds = f"{tables.count(content['rounds'], 'round')}, learner {learner}"
     memory = content["peak_memory_bytes"]
+    fewer = ""
+    if "components" in content:
+        share = tables.percent(content["explained_variance"])
+        fewer = f"; reduced to {content['components']} principal components, {share} of the variance"
     if len(class_names) <= 20:
         tables.class_table(scores)
     tables.facts(
@@ -220,7 +235,7 @@ def _tell(
             ),
             (
                 "features",
-                f"{content['features']} per image, HoG of {cfg.image.height}x{cfg.image.width} pixels",
+                f"{content['features']} per image, HoG of {cfg.image.height}x{cfg.image.width} pixels{fewer}",
             ),
             ("boosting", f"{rounds}, training log-loss {content['train_loss']:.4f}"),
             ("time", tables.stage_line(stages.seconds)),

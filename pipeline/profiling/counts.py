@@ -18,7 +18,7 @@ import math
 from dataclasses import replace
 
 from pipeline.profiling.count import Count
-from pipeline.profiling.counts_rounds import elsewhere, product, rounds, set_up
+from pipeline.profiling.counts_rounds import CACHED, elsewhere, product, rounds, set_up
 from pipeline.profiling.work import Work
 
 __all__ = ["Count", "counts", "hog"]
@@ -40,6 +40,8 @@ def counts(work: Work, streamed: bool = False) -> dict[str, Count]:
     found = {"start": Count(kind="files")}
     found |= _before(work)
     found["hog"] = hog(work)
+    if work.components is not None:
+        found["reduce"] = reduce(work)
     found["boost"] = _loop(work)
     found["boost/set-up"] = set_up(work)
     for name, of_round in rounds(work).items():
@@ -109,6 +111,24 @@ def hog(work: Work) -> Count:
     )
 
 
+def reduce(work: Work) -> Count:
+    """Return the work of the principal components: moments, Gram matrix, eigenvectors, and the reduced features.
+
+    A Gram matrix of m = min(n, p) rows and columns, half of it; its tridiagonal form, 4/3 m^3, for which what is left
+    of the matrix is read for each column; k eigenvectors brought back, 2 m^2 k; with fewer images than features the
+    components are products with all features. Then every image is centred and multiplied.
+    """
+    n, p, k, s = float(work.fit), work.features, work.components or 0, work.feature_bytes
+    m = min(n, p)
+    moved = n * p * (2 * s + 6 * 8) + n * p * (s + 2 * 8) + (8 * m**3 / 3 if m * m > CACHED else 0.0)
+    operations = 6 * n * p + n * p * (m + 2) + 4 / 3 * m**3 + 2 * m * m * k
+    if n < p:
+        moved, operations = moved + n * p * (s + 8), operations + n * p * (1 + 2.0 * k)
+    moved += work.images * (3.0 * p + k) * s
+    operations += work.images * p * (1 + 2.0 * k)
+    return Count(moved, operations, 3 * 8 * m * m + work.images * k * s, kind="products", number_bytes=8)
+
+
 # ---- the end, and the device ----
 
 
@@ -120,7 +140,7 @@ def _loop(work: Work) -> Count:
     once = Count(operations=3.0 * work.columns * work.classes, number_bytes=8).times(work.rounds)
     if work.learner != "random_features":
         return once
-    entries = float(work.rounds * work.features * work.columns)
+    entries = float(work.rounds * work.inputs * work.columns)
     drawn = Count(8 * 6 * entries, 4 * entries, 8 * 3 * entries / work.rounds)
     return replace(once + drawn, kind="memory")
 
@@ -131,7 +151,7 @@ def _evaluated(work: Work) -> Count:
     if work.learner == "random_features":
         once = elsewhere(work, n).times(work.rounds)
     else:
-        once = replace(product(work, n, work.features, work.classes), kind="memory")
+        once = replace(product(work, n, work.inputs, work.classes), kind="memory")
     to_host = n * work.classes * work.number_bytes if work.backend == "gpu" else 0.0
     return replace(once, to_host=to_host, number_bytes=work.number_bytes)
 
@@ -149,7 +169,7 @@ def _copies(work: Work, streamed: bool) -> dict[str, Count]:
     down = sum(size for size in home if size >= STAGED)
     if streamed:
         passes = {"ridge": 3, "full": 3, "componentwise": 2}.get(work.learner, 1)
-        matrix = float(work.features * work.number_bytes)
+        matrix = float(work.inputs * work.number_bytes)
         rounds = work.rounds * (passes * work.fit + work.watched)
         up += matrix * (rounds + 2 * work.fit + work.tested)
         down += float(work.images * work.features * work.feature_bytes)

@@ -26,7 +26,7 @@ CHOSEN_PASSES, CHOSEN_OPERATIONS = 34, 9  # over (p, J) sums: learners.Component
 
 def set_up(work: Work) -> Count:
     """Return the work before the first round: means and variances in two passes, in float64, and labels."""
-    n, p, s = float(work.fit), work.features, work.number_bytes
+    n, p, s = float(work.fit), work.inputs, work.number_bytes
     passes = n * p * (2 * s + 6 * 8)  # X, X - first; X, X - mean, its square in place: written and read
     converted = n * p * (work.feature_bytes + s) if work.feature_bytes != s else 0.0
     block = min(n * p, float(BUFFER))
@@ -59,7 +59,7 @@ def rounds(work: Work) -> dict[str, Count]:
 
 def columns(work: Work, n: float) -> Count:
     """Return the work of the columns of a round, (n, q): gathered, or cos((X - center) R + b)."""
-    p, q, s = work.features, work.columns, work.number_bytes
+    p, q, s = work.inputs, work.columns, work.number_bytes
     if work.learner == "subspace":
         read = lines_read(p, q, LINE[work.backend] // s) * LINE[work.backend]
         return Count(n * (read + q * s), n * q, n * q * s, kind="memory")
@@ -139,7 +139,7 @@ def _refine(work: Work) -> Count:
 
 
 def _componentwise(work: Work) -> tuple[Count, Count]:
-    n, p, f, s = float(work.fit), work.features, work.fits, work.number_bytes
+    n, p, f, s = float(work.fit), work.inputs, work.fits, work.number_bytes
     rows = (7 if work.backend != "gpu" else 2) * n * f
     first = Count((n * p + rows) * s, n * p * (2 + 6 * f), 3 * 8.0 * p * f, kind="products")
     return first, Count(8.0 * CHOSEN_PASSES * p * f, CHOSEN_OPERATIONS * p * f, 8.0 * 8 * p * f)
@@ -184,6 +184,6 @@ def elsewhere(work: Work, n: float) -> Count:
     """Return the work of a step on rows whose columns must be made first."""
     if work.learner in ("ridge", "full"):
         return product(work, n, work.columns, work.classes)
-    few = replace(work, learner="subspace", columns=min(work.classes, work.features))
+    few = replace(work, learner="subspace", columns=min(work.classes, work.inputs))
     used = work if work.learner != "componentwise" else few
     return replace(columns(used, n) + product(work, n, used.columns, work.classes), kind="memory")

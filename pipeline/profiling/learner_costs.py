@@ -18,7 +18,7 @@ def operations(work: Work, learner: str, columns: int, rounds: int) -> float:
     ----------
     columns : of a round of ``subspace`` and ``random_features``
     """
-    n, p, fits = work.fit, work.features, work.fits
+    n, p, fits = work.fit, work.inputs, work.fits
     if learner == "componentwise":
         return rounds * 6.0 * n * p * fits
     q = {"subspace": min(columns, p), "random_features": columns}.get(learner, p)

@@ -25,6 +25,7 @@ LABELS = {
     "copy to device": "Copy to the GPU",
     "gather": "Gather the images",
     "hog": "HoG features",
+    "reduce": "Principal components",
     "copy back": "Copy back",
     "boost": "Boosting loop",
     "boost/set-up": "Boosting: set-up",

@@ -141,6 +141,7 @@ NAMES = {
     "preprocess": "preprocessing",
     "copy to device": "copying to the GPU",
     "hog": "the HoG features",
+    "reduce": "the principal components",
     "copy back": "copying back from the GPU",
     "boost": "the boosting loop itself",
     "boost/set-up": "preparing the boosting",

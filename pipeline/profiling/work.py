@@ -27,10 +27,11 @@ class Work:
     backend : who computes
     threads : threads of the cpu and reference backends
     learner, rounds : the weak learner, and rounds run
-    columns : features of a round: q of ``subspace`` and ``random_features``, else all p
+    columns : features of a round: q of ``subspace`` and ``random_features``, else all that boosting sees
     source : "folder", "packed", "digits" or "synthetic"
     files, file_bytes : files read, and their bytes together (0 where nothing is read)
     plots : whether PNG files are drawn
+    components : principal components that boosting sees in place of the HoG features; None: it sees those
     block_norm : of the features
     """
 
@@ -52,12 +53,18 @@ class Work:
     files: int = 0
     file_bytes: int = 0
     plots: bool = True
+    components: int | None = None
     block_norm: str = "L2-Hys"
 
     @property
     def features(self) -> int:
         """Features of an image, p."""
         return self.layout.n_features
+
+    @property
+    def inputs(self) -> int:
+        """Features of an image that boosting sees."""
+        return self.layout.n_features if self.components is None else self.components
 
     @property
     def pixels(self) -> int:
@@ -80,6 +87,7 @@ def describe(
     rounds: int | None = None,
     files: tuple[int, int] = (0, 0),
     source: str | None = None,
+    components: int | None = None,
 ) -> Work:
     """Return the work that settings mean for so many images.
 
@@ -88,6 +96,8 @@ def describe(
     rounds : rounds run, if fewer than asked for
     files : number and bytes of the files read
     source : kind of data, if ``cfg.data.name`` leaves it to the path
+    components : principal components kept, if known; a share of the variance tells their number only after the fit,
+        and until then they are taken to be as many as there can be
     """
     layout = HogLayout(
         (cfg.image.height, cfg.image.width),
@@ -99,7 +109,9 @@ def describe(
     watched = round(cfg.split.validation * (images - tested)) if cfg.classifier.early_stopping else 0
     fit = images - tested - watched
     learner = cfg.classifier.learner.name
-    p = layout.n_features
+    if cfg.reduce.name is not config.ReduceName.none:
+        components = components or cfg.reduce.components or min(fit, layout.n_features)
+    p = components or layout.n_features
     columns = {
         "subspace": min(cfg.classifier.subspace_size, p),
         "random_features": cfg.classifier.n_components,
@@ -124,6 +136,7 @@ def describe(
         files=files[0],
         file_bytes=files[1],
         plots=cfg.plots,
+        components=components,
         block_norm=cfg.hog.block_norm,
     )
 
@@ -151,5 +164,6 @@ def of_trained(cfg: config.Train, trained: Any, threads: int) -> Work:
         classes=len(trained.images.class_names),
         rounds=len(trained.model.classifier.train_loss_),
         files=(files, size),
+        components=trained.model.reducer.n_components_ if trained.model.reducer is not None else None,
         source=source,
     )

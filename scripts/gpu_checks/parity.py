@@ -150,6 +150,32 @@ def preprocess_parity(random: np.random.Generator) -> dict[str, Any]:
     return {**found, "failed": wrong}
 
 
+def pca_parity(sizes: common.Sizes, random: np.random.Generator) -> dict[str, Any]:
+    """Compare principal components with the cpu backend, for more rows than columns and for fewer."""
+    gpu, cpu = common.gpu(), backends.get("cpu")
+    found: dict[str, Any] = {}
+    wrong: list[str] = []
+    for n, p in ((sizes.rows, sizes.columns), (sizes.columns, sizes.rows)):
+        X = random.normal(size=(n, p)) * np.geomspace(3.0, 0.1, p) + random.normal(size=p)
+        for dtype, bound in (("float64", 1e-9), ("float32", 1e-4)):
+            name, k = f"{n} x {p} {dtype}", min(n, p) // 4
+            A = X.astype(dtype)
+            ours, theirs = gpu.pca.fit(gpu.put(A), k, None), cpu.pca.fit(A, k, None)
+            scores = gpu.pca.transform(*map(gpu.put, (A, theirs.mean, theirs.components)))
+            spans = [
+                fitted.components.T @ (fitted.components @ A[0].astype(float)) for fitted in (ours, theirs)
+            ]
+            cases = {
+                "variances": (ours.variances, theirs.variances, 1e-9),
+                "subspace": (*spans, 1e-6),  # a gap between the last one kept and the next decides
+                "scores": (scores, cpu.pca.transform(A, theirs.mean, theirs.components), bound),
+            }
+            for what, (a, b, allowed) in cases.items():
+                found[f"{name} {what}"], faults = common.close(f"{name} {what}", a, b, allowed)
+                wrong += faults
+    return {**found, "failed": wrong}
+
+
 def training_parity(sizes: common.Sizes, random: np.random.Generator) -> dict[str, Any]:
     """Train every learner on both backends: same features chosen, coefficients and labels within bounds."""
     found: dict[str, Any] = {}

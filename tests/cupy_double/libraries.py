@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tests.cupy_double.array import ndarray
-from tests.cupy_double.machine import Machine
+from tests.cupy_double.machine import Block, Machine
 
 FAILURES = ("nan", "untouched", "negative")  # what a failed factorisation may leave
 
@@ -150,6 +150,21 @@ def _leave(matrix: np.ndarray, whole: np.ndarray, how: str) -> None:
             return
         matrix[k, k] = np.sqrt(pivot)
         matrix[k + 1 :, k] = (whole[k + 1 :, k] - matrix[k + 1 :, :k] @ matrix[k, :k]) / matrix[k, k]
+
+
+def eigh(machine: Machine, matrix: ndarray, triangle: str) -> tuple[ndarray, ndarray]:
+    """As cupy.linalg.eigh: reads one triangle, takes room for copies and work space, raises a failure if so set."""
+    if not isinstance(matrix, ndarray):
+        raise TypeError("cupy.ndarray expected")
+    machine.note("eigh")
+    work = Block(machine, 3 * matrix.nbytes)
+    values, vectors = np.linalg.eigh(matrix.host, triangle)
+    if machine.failed_eigh and machine.linalg == "raise":
+        raise np.linalg.LinAlgError("Error reported by xsyevd in cuSOLVER. devInfo = 3.")
+    if machine.failed_eigh:
+        values[0] += 1e-3 * abs(values[-1])
+    del work
+    return ndarray(values), ndarray(vectors)
 
 
 def potrs(lower_factor: ndarray, b: ndarray, lower: bool) -> ndarray:

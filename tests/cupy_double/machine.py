@@ -28,7 +28,7 @@ class Machine:
     ----------
     devices, driver, runtime, capability, memory : what the driver tells
     limit : bytes of the memory pool; 0: no limit but the device's memory
-    count : how often: "h2d", "d2h" (transfers), "launch" (our kernels), "gemm", "cholesky", "wait"
+    count : how often: "h2d", "d2h" (transfers), "launch" (our kernels), "gemm", "cholesky", "eigh", "wait"
     bytes : bytes of "h2d" and "d2h"
     peak : the most bytes in use at a time
     ranges : names of the NVTX ranges that were opened, in order
@@ -45,6 +45,7 @@ class Machine:
         self.count: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
         self.failed_cholesky = 0
+        self.failed_eigh = False
         self.ranges: list[str] = []
         self.open_ranges: Counter[int] = Counter()
         self.linalg = "ignore"  # as cupyx.errstate has it: "raise" makes a failed factorisation an error

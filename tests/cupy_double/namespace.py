@@ -230,7 +230,10 @@ def modules(machine: Machine) -> dict[str, types.ModuleType]:
         asnumpy=_asnumpy,
         take=_take,
         bincount=_bincount,
-        linalg=types.SimpleNamespace(cholesky=lambda a: libraries.cholesky(machine, a)),
+        linalg=types.SimpleNamespace(
+            cholesky=lambda a: libraries.cholesky(machine, a),
+            eigh=lambda a, UPLO="L": libraries.eigh(machine, a, UPLO),
+        ),
         RawModule=_raw_module(machine),
         get_default_memory_pool=lambda: pool,
         get_default_pinned_memory_pool=lambda: types.SimpleNamespace(free_all_blocks=lambda: None),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pipeline.backends.cpu import hog, preprocess, wls
+from pipeline.backends.cpu import hog, pca, preprocess, wls
 from pipeline.backends.host import first_not_finite, get, holds, map_images, put, rows
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "holds",
     "map_images",
     "name",
+    "pca",
     "preprocess",
     "put",
     "rows",

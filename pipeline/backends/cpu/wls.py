@@ -98,7 +98,7 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-_one_blas_thread = _OneBlasThread()
+one_blas_thread = _OneBlasThread()
 
 
 def _share_segments(work: Callable[[int, int], Any], n: int, size: int) -> list[Any]:
@@ -114,7 +114,7 @@ def _share_segments(work: Callable[[int, int], Any], n: int, size: int) -> list[
         if bounds[i] < bounds[i + 1]:
             results[i] = work(bounds[i], bounds[i + 1])
 
-    with _one_blas_thread:
+    with one_blas_thread:
         kernels.share(segment, SEGMENTS, parallel=size > kernels.SERIAL)
     return [result for result in results if result is not None]
 
@@ -239,7 +239,7 @@ def fit(
                 )
 
     if small:
-        with _one_blas_thread:
+        with one_blas_thread:
             kernels.share(solve_class, J, parallel=n * q > kernels.SERIAL)
     else:
         for j in range(J):

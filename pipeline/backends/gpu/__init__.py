@@ -24,6 +24,7 @@ __all__ = [
     "holds",
     "map_images",
     "name",
+    "pca",
     "preprocess",
     "put",
     "require",
@@ -38,7 +39,7 @@ __all__ = [
 name = "gpu"
 _chosen: device.Found | None = None  # by select
 _thread = threading.local()  # device: the number of the GPU that the thread was given
-_MODULES = ("clock", "hog", "preprocess", "scores", "wls")
+_MODULES = ("clock", "hog", "pca", "preprocess", "scores", "wls")
 _TRANSFERS = ("first_not_finite", "get", "holds", "map_images", "put", "rows")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pipeline.backends.host import first_not_finite, get, holds, map_images, put, rows
-from pipeline.backends.reference import hog, preprocess, wls
+from pipeline.backends.reference import hog, pca, preprocess, wls
 
 __all__ = [
     "clock",
@@ -18,6 +18,7 @@ __all__ = [
     "holds",
     "map_images",
     "name",
+    "pca",
     "preprocess",
     "put",
     "rows",
