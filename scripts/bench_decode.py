@@ -2,9 +2,9 @@
 
     python scripts/bench_decode.py [--n 10000] [--rounds 7]
 
-Pictures are made up (strokes and noise, as data=synthetic), saved as PNG and JPEG in the target's size and in 300 x 400, and
-read again; the file cache is warm. Rounds are interleaved; the table gives the median microseconds per file, its
-range, and the ratio of one thread to several within a round.
+Pictures are made up (strokes and noise, as data=synthetic), saved as PNG and JPEG in the target's size and in 300 x
+400, and read again; the file cache is warm. Rounds are interleaved; the table gives the median microseconds per
+file, its range, and the ratio of one thread to several within a round.
 """
 
 from __future__ import annotations

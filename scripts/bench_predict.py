@@ -2,8 +2,8 @@
 
     python scripts/bench_predict.py [--n 20000] [--rounds 7]
 
-A model of each learner is trained on made-up images and saved; then it is loaded, and labels a packed set chunk by chunk
-as the predict command does, in one process. Medians, with their range.
+A model of each learner is trained on made-up images and saved; then it is loaded, and labels a packed set chunk by
+chunk as the predict command does, in one process. Medians, with their range.
 """
 
 from __future__ import annotations
