@@ -179,18 +179,24 @@ def _repeat(cfg: config.Profile, settings: config.Train, name: str) -> tuple[Run
     """Return the first run, the repeats that were listened to and those that were not, which take turns."""
     clock = backends.get(name).clock
     _tell("first run: compiles, loads, fills caches")
-    first = measured(settings)
+    first = _light(measured(settings))
     _tell(f"{cfg.repeats} more runs, some {tables.seconds(first.seconds['all'])} each")
-    heard, unheard = [], []
+    heard: list[Run] = []
+    unheard: list[Run] = []
     if clock is not None:
         clock.start_profiler()
     for _ in range(cfg.repeats):
-        heard.append(measured(settings))
+        heard = [*map(_light, heard), measured(settings)]
         if first.seconds["all"] < LONG:
-            unheard.append(measured(settings, listen=False))
+            unheard.append(_light(measured(settings, listen=False)))
     if clock is not None:
         clock.stop_profiler()
     return first, heard, unheard
+
+
+def _light(run_: Run) -> Run:
+    """Return a run without what it trained: the features of seven runs would be counted as the memory of one."""
+    return dataclasses.replace(run_, trained=None)
 
 
 def _report(
