@@ -100,7 +100,9 @@ def one_start(
     run_dir.mkdir(exist_ok=True)
     cfg = overridden(replace(config.Train(run_dir=str(run_dir)), data=data), start)
     measured(cfg)  # pays for compiling and importing
-    runs = [measured(cfg) for _ in range(options.runs)]
+    runs: list = []
+    for _ in range(options.runs):  # one run's features in memory at a time, as in the command
+        runs = [*(replace(run, trained=None) for run in runs), measured(cfg)]
     walls = sorted(run.seconds["all"] for run in runs)
     work = runs[-1].work
     print(

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 
 import numpy as np
@@ -22,6 +23,7 @@ from pipeline.profiling.probes import Observation, fitted, observed, of_rounds, 
 from pipeline.profiling.runs import Runner
 
 BOOSTED = 1.0  # seconds of boosting that the longer of two short runs should have
+TIMES = 3  # short runs where one number of rounds is enough
 SAMPLE_BYTES = 1 << 28  # of pixels written to time the reading of a packed set
 PER_STEP = ("random_features",)  # learners whose models are evaluated round by round
 
@@ -68,10 +70,13 @@ class Predictor:
         boosts = any(candidate.concerns(stage) for stage in ("boost", "boost/sums"))
         few = self._few(rounds) if boosts else [min(2, rounds)]
         self.runner(with_rounds(cfg, few[0]))  # pays for compiling and importing
-        points = [_observed(self.runner, with_rounds(cfg, r)) for r in few]
+        if len(few) == 1:  # cheap, and of stages that memory makes faster and slower: the median of some
+            points = [_median([_observed(self.runner, with_rounds(cfg, few[0])) for _ in range(TIMES)])]
+        else:
+            points = [_observed(self.runner, with_rounds(cfg, r)) for r in few]
         seconds = _predict(points, rounds, cfg.classifier.learner.name)
         if len(few) == 1:
-            return Predicted(seconds, "measured in a short run with it")
+            return Predicted(seconds, f"measured in {TIMES} short runs with it")
         shown = f"two short runs with it, of {few[0]} and {few[1]} rounds, extrapolated to {rounds}"
         if candidate.method == "patience":
             shown += "; the last round by the rule of patience on the loss of the held-out images"
@@ -148,6 +153,16 @@ def _by_step(seconds: dict[str, float], learner: str) -> dict[str, float]:
 def _observed(runner: Runner, cfg: config.Train) -> Observation:
     images, rounds, seconds = observed(runner(cfg))
     return Observation(images, rounds, _by_step(seconds, cfg.classifier.learner.name))
+
+
+def _median(points: Sequence[Observation]) -> Observation:
+    images, rounds, _ = points[0]
+    stages = dict.fromkeys(stage for _, _, seconds in points for stage in seconds)
+    return Observation(
+        images,
+        rounds,
+        {stage: median(seconds.get(stage, 0.0) for _, _, seconds in points) for stage in stages},
+    )
 
 
 def _predict(points: Sequence[Observation], rounds: int, learner: str) -> dict[str, float]:
