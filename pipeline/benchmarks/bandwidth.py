@@ -1,0 +1,56 @@
+"""How fast this machine copies memory: the limit that the GB/s of the rows are compared with."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+LARGE = 1 << 28  # bytes: many times the last-level cache
+BEST_OF = 5
+
+
+def copy_rate(on_device: bool, threads: int, nbytes: int = LARGE) -> float:
+    """Return the bytes per second that a copy reads and writes together, the best of five.
+
+    Parameters
+    ----------
+    on_device : copy within the memory of the GPU that CuPy works on, instead of within host memory
+    threads : threads that share a copy in host memory
+    nbytes : size of what is copied
+    """
+    return 2.0 * nbytes / (_device_seconds(nbytes) if on_device else _host_seconds(nbytes, threads))
+
+
+def _host_seconds(nbytes: int, threads: int) -> float:
+    source, target = np.ones(nbytes, np.uint8), np.zeros(nbytes, np.uint8)  # written: every page is there
+    cuts = np.linspace(0, nbytes, threads + 1).astype(int)
+    parts = [slice(a, b) for a, b in itertools.pairwise(cuts)]
+
+    def copy(part: slice) -> None:
+        np.copyto(target[part], source[part])  # releases the interpreter's lock
+
+    best = float("inf")
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(BEST_OF):
+            begin = time.perf_counter()
+            list(pool.map(copy, parts))
+            best = min(best, time.perf_counter() - begin)
+    return best
+
+
+def _device_seconds(nbytes: int) -> float:
+    cupy = importlib.import_module("cupy")
+    source = cupy.zeros(nbytes, dtype=np.uint8)
+    target = cupy.empty(nbytes, dtype=np.uint8)
+    best = float("inf")
+    for _ in range(BEST_OF + 1):  # the first loads CuPy's kernel
+        cupy.cuda.get_current_stream().synchronize()
+        begin = time.perf_counter()
+        target[...] = source
+        cupy.cuda.get_current_stream().synchronize()
+        best = min(best, time.perf_counter() - begin)
+    return best
