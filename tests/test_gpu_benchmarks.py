@@ -8,15 +8,8 @@ import types
 import numpy as np
 import pytest
 
-from pipeline.benchmarks import bandwidth, needs, registry
-from tests.test_benchmarks import first, tiny
-
-
-@pytest.fixture(autouse=True)
-def _ask_anew():
-    needs.missing.cache_clear()
-    yield
-    needs.missing.cache_clear()
+from pipeline.benchmarks import bandwidth, registry
+from tests.benchmarking import _ask_anew, first, tiny  # noqa: F401  a fixture
 
 
 @pytest.fixture

@@ -12,7 +12,9 @@ from pipeline.benchmarks.registry import Case, Setup, Work, row, suite
 
 TWO = np.float32(2)  # a Python 2 would make some of the packages compute in float64
 PERIOD = 1024  # divides a plane of the array, whatever its size
-ARRAYS = 4  # of the full size that are in memory at once: source, target, a result, a package's own copy
+ARRAYS = (
+    5  # of the full size in memory at once: source, target, a result, what Dask joins or JAX copies, and room
+)
 ROOM = 0.8  # share of the free memory that they may take
 SLICE = 1 << 18  # elements given to the plain Python loop
 NEW, EXISTING = "into a new array", "into an array that is there"

@@ -9,12 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from pipeline.benchmarks import needs
+
 LARGE = 1 << 28  # bytes: many times the last-level cache
 BEST_OF = 5
 
 
-def copy_rate(on_device: bool, threads: int, nbytes: int = LARGE) -> float:
+def copy_rate(on_device: bool, threads: int, nbytes: int = LARGE) -> float | None:
     """Return the bytes per second that a copy reads and writes together, the best of five.
+
+    None for a GPU on which CuPy cannot work, whatever else can.
 
     Parameters
     ----------
@@ -22,6 +26,8 @@ def copy_rate(on_device: bool, threads: int, nbytes: int = LARGE) -> float:
     threads : threads that share a copy in host memory
     nbytes : size of what is copied
     """
+    if on_device and needs.missing("cupy") is not None:
+        return None
     return 2.0 * nbytes / (_device_seconds(nbytes) if on_device else _host_seconds(nbytes, threads))
 
 

@@ -62,7 +62,7 @@ def legend(suites: Sequence[SuiteResult]) -> None:
         ("GB/s", "bytes the work must move at least, by the median"),
         (
             "of copy",
-            "share of the rate of a copy in the same memory; above 100 % where a cache holds the numbers",
+            "share of the rate of a copy; above 100 % where a cache holds the numbers or work is in place",
         ),
         ("speed-up", "over the first row of the suite or group, the median over the rounds"),
         ("first call", "compilation and loading included; copies are apart"),
