@@ -31,6 +31,7 @@ from pipeline.groups import (
     PreprocessName,
     Reduce,
     ReduceName,
+    Size,
     Split,
     check,
     whole,
@@ -42,6 +43,7 @@ __all__ = [
     "SCHEMAS",
     "Backend",
     "BackendName",
+    "Benchmark",
     "Classifier",
     "Clip",
     "Data",
@@ -63,6 +65,7 @@ __all__ = [
     "Profile",
     "Reduce",
     "ReduceName",
+    "Size",
     "Split",
     "Train",
     "keys",
@@ -145,6 +148,32 @@ class Pack:
 
 
 @dataclass
+class Benchmark:
+    """``python -m pipeline benchmark``."""
+
+    suite: Any = "all"  # all, one or [several] of add_two, monte_carlo_pi, layout, filter, hog, wls
+    size: Size = Size.full  # small: arrays that fit into any memory
+    repeats: int = 5  # rounds of each suite, at most; fewer where seconds= ends
+    seconds: float = 100.0  # that all suites together should take; there is one round at least
+    threads: int = 0  # 0: every core this process may use
+    device: int = 0  # number of the GPU
+    seed: int = 0  # another seed, other numbers
+    plots: bool = True  # false: no PNG file
+    run_dir: str = MISSING
+
+    def __post_init__(self) -> None:
+        names = [self.suite] if isinstance(self.suite, str) else self.suite
+        ok = isinstance(names, list) and bool(names) and all(isinstance(name, str) for name in names)
+        check(ok, "suite", self.suite, "a name, or names in brackets: suite=[hog,wls]")
+        self.suite = names
+        whole("repeats", self.repeats, 1, 1000)
+        check(0.0 < self.seconds <= 1e6, "seconds", self.seconds, "above 0 and at most 1e6")
+        check(0 <= self.threads <= 65_536, "threads", self.threads, "0 (every core) or a number of threads")
+        check(0 <= self.device <= 1023, "device", self.device, "the number of a GPU, from 0")
+        check(0 <= self.seed < 2**32, "seed", self.seed, "from 0 to 4294967295")
+
+
+@dataclass
 class Doctor:
     """``python -m pipeline doctor``."""
 
@@ -173,6 +202,7 @@ SCHEMAS: dict[str, type] = {
     "profile": Profile,
     "pack": Pack,
     "plan": Plan,
+    "benchmark": Benchmark,
     "doctor": Doctor,
 }
 

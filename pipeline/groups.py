@@ -42,6 +42,13 @@ class DataName(Enum):
     synthetic = "synthetic"
 
 
+class Size(Enum):
+    """How large the work of a benchmark is."""
+
+    small = "small"
+    full = "full"
+
+
 class Fit(Enum):
     """How a picture of another size is brought to ``image.height`` x ``image.width``."""
 

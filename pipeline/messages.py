@@ -10,6 +10,7 @@ OUT_OF_MEMORY = {
     "train": "use fewer or smaller images, hog=coarse, or a packed set (data=packed), which is not held in memory",
     "evaluate": "use fewer or smaller images, or a packed set (data=packed), which is not held in memory",
     "predict": "use a smaller chunk, as in chunk=128",
+    "benchmark": "use size=small",
     "pack": "use a smaller image.height and image.width, or fewer data.workers",
 }
 OUT_OF_GPU_MEMORY = (

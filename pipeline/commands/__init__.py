@@ -86,6 +86,15 @@ COMMANDS: dict[str, Command] = {
             "data.path=photos images=500000 machine=l4 machine.price_per_hour=0.8",
         ),
     ),
+    "benchmark": Command(
+        "ways to do the same work, timed against each other on this machine",
+        "Times rows of a suite in turns, after checking the result of each: add_two (an array of 2 GB),\n"
+        "monte_carlo_pi, layout (copies, views, orders), filter (a wide Gaussian), hog, and wls (the fits of a\n"
+        "boosting round). Rows whose package or GPU is absent say so, with the command that installs it. Writes\n"
+        "benchmark.json and benchmark.png in the run folder. Takes about two minutes; suite= and size=small\n"
+        "take less.",
+        ("", "suite=hog", "suite=[add_two,layout] size=small repeats=3 threads=1"),
+    ),
     "doctor": Command(
         "what this machine has, and what is missing",
         "Reports processor, memory, BLAS, GPU, versions and disk space, and says what to install\n"

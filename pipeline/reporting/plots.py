@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -12,8 +13,19 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from pipeline.files import atomic
+from pipeline.reporting.benchmark_tables import duration
 from pipeline.reporting.tables import shown
 
+if TYPE_CHECKING:
+    from pipeline.benchmarks.measure import RowResult, SuiteResult
+
+BAR_COLOURS = {
+    "ok": "#1f5fa8",
+    "device": "#4c9a2a",
+    "extrapolated": "#9db7d5",
+    "absent": "0.6",
+    "wrong": "#b00020",
+}
 LONGEST_NAME = 18  # characters of a class name that a plot shows
 
 
@@ -128,3 +140,51 @@ def cell_importances(importances: np.ndarray, path: str | Path) -> None:
     axes.set_title("Importance of each cell", fontsize=11)
     figure.colorbar(picture, ax=axes, shrink=0.8, label="percent of the whole")
     _save(figure, path)
+
+
+def benchmark_bars(suites: Sequence[SuiteResult], path: str | Path) -> None:
+    """Draw a bar for the median seconds of each row, on a logarithmic axis; a suite to a panel.
+
+    Parameters
+    ----------
+    suites : sequence of SuiteResult
+        What was measured.
+    path : str or Path
+        PNG file to write.
+    """
+    counts = [len(suite.rows) for suite in suites]
+    figure = Figure(figsize=(9.0, 0.24 * sum(counts) + 0.95 * len(suites) + 0.3), layout="constrained")
+    panels = figure.subplots(len(suites), 1, squeeze=False, height_ratios=[n + 1 for n in counts])[:, 0]
+    for axes, suite in zip(panels, suites, strict=True):
+        _bar_panel(axes, suite)
+    figure.supxlabel(
+        "seconds, median (line: fastest to slowest round); light: extrapolated, green: on the GPU", fontsize=8
+    )
+    _save(figure, path)
+
+
+def _bar_panel(axes: Any, suite: SuiteResult) -> None:
+    seconds = [value for row in suite.rows for value in row.seconds]
+    left = min(seconds) / 3 if seconds else 0.1
+    right = max(seconds) * 6 if seconds else 10.0
+    for place, row in enumerate(suite.rows):
+        middle = row.median
+        if middle is None:
+            text = {"absent": "absent", "wrong": "wrong result", "failed": "failed"}[row.status]
+            colour = BAR_COLOURS["absent" if row.status == "absent" else "wrong"]
+            axes.text(left * 1.1, place, text, va="center", fontsize=7, color=colour)
+            continue
+        axes.barh(place, middle - left, left=left, color=_bar_colour(row), height=0.7)
+        axes.plot([min(row.seconds), max(row.seconds)], [place, place], color="black", linewidth=1)
+        axes.text(max(row.seconds) * 1.1, place, duration(middle), va="center", fontsize=7)
+    axes.set_xscale("log")
+    axes.set_xlim(left, right)
+    axes.set_ylim(len(suite.rows) - 0.4, -0.6)  # the first row on top
+    axes.set_yticks(range(len(suite.rows)), [row.name for row in suite.rows], fontsize=7)
+    axes.tick_params(axis="x", labelsize=7)
+    axes.set_title(f"{suite.name}: {suite.work}", fontsize=8, loc="left")
+    axes.grid(axis="x", alpha=0.3)
+
+
+def _bar_colour(row: RowResult) -> str:
+    return BAR_COLOURS["extrapolated" if row.scale != 1.0 else "device" if row.on_device else "ok"]

@@ -1,0 +1,115 @@
+"""``benchmark``: ways to do the same work, timed against each other on this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+from pipeline import backends, config
+from pipeline.benchmarks import measure, registry
+from pipeline.errors import BackendError
+from pipeline.files import atomic
+from pipeline.model import software
+from pipeline.reporting import benchmark_tables, tables
+from pipeline.reporting.progress import progress
+from pipeline.reporting.stages import Stages
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+MIN_SECONDS = 1.0  # of a suite, however many share the time
+
+
+def run(cfg: config.Benchmark, stages: Stages | None = None) -> None:
+    """Measure, show, and write benchmark.json and benchmark.png.
+
+    Parameters
+    ----------
+    cfg : config.Benchmark
+        ``run_dir`` must exist; the files go there.
+    stages : Stages, optional
+        Knows the start-up time.
+
+    Raises
+    ------
+    ConfigError
+        If a suite is unknown, before anything is measured.
+    BackendError
+        If a row gave a wrong result or failed, after everything was shown and written.
+    """
+    stages = stages or Stages()
+    names = registry.chosen(cfg.suite)
+    found = []
+    with backends.get("cpu").threads(cfg.threads) as threads:
+        setup = registry.Setup(cfg.size.name, threads, cfg.device, cfg.seed, _free_memory())
+        for name in names:
+            with stages(name), progress(name, "steps") as tell:
+                found.append(measure.run(name, setup, cfg.repeats, _seconds(cfg, name), tell))
+            benchmark_tables.show(found[-1])
+    _write(cfg, threads, found)
+    benchmark_tables.legend(found)
+    written = [("numbers", "benchmark.json")]
+    if cfg.plots:
+        from pipeline.reporting import plots
+
+        plots.benchmark_bars(found, Path(cfg.run_dir) / "benchmark.png")
+        written.append(("picture", "benchmark.png"))
+    paths = [(what, str(Path(cfg.run_dir) / name)) for what, name in written]
+    tables.facts("Written", [*paths, ("time", tables.stage_line(stages.seconds))])
+    _complain(found)
+
+
+def _free_memory() -> int:
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
+def _seconds(cfg: config.Benchmark, name: str) -> float:
+    """Return the seconds for a suite: its share of what all suites may take, whichever are asked for."""
+    return max(MIN_SECONDS, cfg.seconds * registry.get(name).share)
+
+
+def _write(cfg: config.Benchmark, threads: int, found: list[measure.SuiteResult]) -> None:
+    report = {
+        "format": FORMAT,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "settings": {**dataclasses.asdict(cfg), "size": cfg.size.name},
+        "threads": threads,
+        "software": software(),
+        "suites": [
+            {**_plain(suite), "rows": [{**_plain(row), "median": _number(row.median)} for row in suite.rows]}
+            for suite in found
+        ],
+    }
+    with atomic(Path(cfg.run_dir) / "benchmark.json") as stream:
+        json.dump(report, stream, indent=1, allow_nan=False)
+        stream.write("\n")
+
+
+def _plain(result: Any) -> dict[str, Any]:
+    return {key: _number(value) for key, value in dataclasses.asdict(result).items()}
+
+
+def _number(value: Any) -> Any:
+    """Return a number as JSON can hold it: an infinite error or NaN becomes a word."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _complain(found: list[measure.SuiteResult]) -> None:
+    bad = [
+        f"{suite.name}: {row.name}"
+        for suite in found
+        for row in suite.rows
+        if row.status in ("wrong", "failed")
+    ]
+    if bad:
+        raise BackendError(
+            f"{len(bad)} of the rows gave a wrong result or failed, and were not timed: {'; '.join(bad)}. "
+            "The table says why; the packages they use do not work as they should on this machine"
+        )

@@ -1,0 +1,96 @@
+"""What ``benchmark`` prints: one table for each suite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import TYPE_CHECKING
+
+from pipeline.reporting import tables
+
+if TYPE_CHECKING:
+    from pipeline.benchmarks.measure import RowResult, SuiteResult
+
+UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+COLUMNS = (
+    "row",
+    "median",
+    "fastest to slowest",
+    "speed-up",
+    "GB/s",
+    "of copy",
+    "first call",
+    "copies",
+    "error",
+)
+
+
+def duration(seconds: float | None) -> str:
+    """Return a duration with three digits and its unit."""
+    if seconds is None:
+        return "-"
+    scale, unit = next(((s, u) for s, u in UNITS if seconds >= s), UNITS[-1])
+    value = seconds / scale
+    return f"{value:.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f} {unit}"
+
+
+def show(suite: SuiteResult) -> None:
+    """Print the rows that ran, then those that did not, with the reason."""
+    ran = [row for row in suite.rows if row.status == "ok"]
+    title = f"{suite.name}: {suite.work}, median of {suite.rounds} round{'s' * (suite.rounds != 1)}"
+    rows = [[*_cells(row), row.note] for row in ran]
+    tables.table(title, (*COLUMNS, "what"), rows)
+    for note in suite.notes:
+        tables.say(f"  {note}")
+    rest = [row for row in suite.rows if row.status != "ok"]
+    width = max((len(row.name) for row in rest), default=0)
+    for row in rest:
+        install = f": {row.install}" if row.install else ""
+        label = {"absent": "absent", "wrong": "WRONG", "failed": "FAILED"}[row.status]
+        tables.say(f"  {row.name:{width}}  {label}: {row.reason}{install}")
+
+
+def legend(suites: Sequence[SuiteResult]) -> None:
+    """Print what the columns mean, and the limits that were measured."""
+    limits: dict[str, list[float]] = {}
+    for suite in suites:
+        for where, rate in suite.limits.items():
+            limits.setdefault(where, []).append(rate)
+    names = {"host": "host memory", "device": "GPU memory"}
+    lines = [(f"copy, {names[where]}", f"{median(rates) / 1e9:.1f} GB/s") for where, rates in limits.items()]
+    lines += [
+        ("GB/s", "bytes the work must move at least, by the median"),
+        (
+            "of copy",
+            "share of the rate of a copy; above 100 % where a cache holds the numbers or work is in place",
+        ),
+        ("speed-up", "over the first row of the suite or group, the median over the rounds"),
+        ("first call", "compilation and loading included; copies are apart"),
+        ("copies", "of the inputs to where the row works (GPU, a package's own memory) / of the result back"),
+        ("*", "extrapolated from a part of the work"),
+    ]
+    lines += [("error", f"{suite.name}: {_measures(suite)}") for suite in suites]
+    tables.facts("How to read this", lines)
+
+
+def _measures(suite: SuiteResult) -> str:
+    kinds = dict.fromkeys(row.measure for row in suite.rows if row.measure)
+    return ", or ".join(kinds) or "no row ran"
+
+
+def _cells(row: RowResult) -> list[str]:
+    spread = f"{duration(min(row.seconds))} to {duration(max(row.seconds))}" if len(row.seconds) > 1 else "-"
+    moved = "-"
+    if row.put or row.get is not None:
+        moved = f"{duration(median(row.put)) if row.put else '-'} / {duration(row.get)}"
+    return [
+        row.name,
+        duration(row.median) + (" *" if row.scale != 1.0 else ""),
+        spread,
+        "-" if row.faster is None else f"{row.faster:,.{2 if row.faster < 9.995 else 0}f}x",
+        "-" if row.rate is None else f"{row.rate / 1e9:,.3g}",
+        "-" if row.share is None else f"{100 * row.share:.0f} %",
+        duration(row.first),
+        moved,
+        "0" if row.error == 0.0 else f"{row.error:.1e}",
+    ]
