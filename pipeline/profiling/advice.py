@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 WORTH = 0.03  # share of the run below which a gain is not worth a word
 ENOUGH = 5  # runs of the settings as they are
+MORE, PATIENCE = 3, 30.0  # times as many pairs as asked for, within so many seconds
+QUICK = 10.0  # seconds of a run that is measured again between any two trials
 SHORT = 0.7  # share of the memory above which it is short
 Gpu = Callable[[Measured], tuple[float, str] | None]  # seconds of the run on the GPU, and how that is known
 
@@ -95,8 +97,9 @@ def _tried(
                 break
             tell(candidate.override)
             tried.append((candidate, Predictor(run, images, runner, Path(folder))(candidate)))
-            if len(measured) < ENOUGH:
-                measured = [*measured, runner(replace(run.cfg, run_dir=folder)).seconds]
+            if len(measured) < ENOUGH or run.seconds["all"] < QUICK:
+                # the latest count: a process gets faster over its first dozen runs, by a tenth where it was measured
+                measured = [*measured, runner(replace(run.cfg, run_dir=folder)).seconds][-ENOUGH:]
                 run = replace(run, seconds=_medians(measured))
     return run, tried
 
@@ -179,7 +182,8 @@ def verify(
     Parameters
     ----------
     cfg : settings that the advice is about; ``run_dir`` must exist, a folder is made in it and removed
-    repeats : pairs of runs, without and with the change in turn, after one that warms up; medians count
+    repeats : pairs of runs, without and with the change in turn, after one that warms up; medians count. Short runs are
+        repeated up to three times as often: their seconds scatter by more than many a gain
 
     Returns
     -------
@@ -216,8 +220,10 @@ def _pairs(
 ) -> tuple[list[tuple[float, float]], tuple[float, float] | None]:
     """Return seconds without and with the change, and both accuracies if the runs tell."""
     runner(after)
-    pairs, accuracy = [], None
-    for _ in range(repeats):
+    pairs: list[tuple[float, float]] = []
+    accuracy = None
+    begin = perf_counter()
+    while len(pairs) < repeats or (len(pairs) < MORE * repeats and perf_counter() - begin < PATIENCE):
         old, new = _seconds(runner(before)), _seconds(runner(after))
         pairs.append((old[0], new[0]))
         if old[1] is not None and new[1] is not None:
