@@ -162,6 +162,7 @@ class _Worker:
     ) -> None:
         from pipeline.backends.cpu.hog_cells import GROUP
         from pipeline.backends.cpu.hog_gradients import ROWS, TILE
+        from pipeline.backends.cpu.hog_nine import ORIENTATIONS
 
         self.layout, self.norm, self.sqrt = layout, norm, transform_sqrt
         self.prepared: set = set()
@@ -186,6 +187,8 @@ class _Worker:
         self.for_fast = (np.zeros(3 * ROWS * TILE, total), self.candidate, np.zeros(bins * TILE, total))
         self.aside = None if self.exact or self.follow else self._lists()
         self.padded = np.zeros(1 + height * width + TILE + 1, subtract)
+        nine = small and layout.orientations == ORIENTATIONS and layout.pixels_per_cell[0] % ROWS == 0
+        self.reflected = np.zeros((height + 2) * (width + 2) + TILE + 2, subtract) if nine else None
         self.for_ordered = (
             np.zeros(self.used[1], total),
             np.zeros(self.used[1], np.int64),
@@ -253,6 +256,7 @@ class _Worker:
                 images,
                 images.reshape(len(images), -1),
                 self.padded,
+                self.reflected,
                 *settings,
                 *self.for_fast,
                 squares,

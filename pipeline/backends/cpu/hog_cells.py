@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from pipeline.backends.cpu.hog_doubts import TOO_LARGE, set_aside
 from pipeline.backends.cpu.hog_gradients import ROWS, TILE, fold, folded_gradient, strongest, vertical
+from pipeline.backends.cpu.hog_nine import accumulate_nine, reflect
 from pipeline.backends.cpu.jit import kernel, part
 
 GROUP = 3  # orientation bins that are filled in one sweep
@@ -102,15 +103,50 @@ def tile_row(pixels, padded, row, first, columns, line, candidate):
 
 
 @part
+def tile_rows(pixels, padded, top, first, columns, cell, cot, work, candidate, acc, aside, place):
+    """Add the gradients of one tile of a row of cells to acc the general way; return how many are too large.
+
+    `top` and `first` are the tile's first row and column, `place` the number of its first cell in the chunk.
+    """
+    large = 0
+    for k in range(0, cell[0], ROWS):
+        rows = min(ROWS, cell[0] - k)
+        for row in range(rows):
+            line = work[row * TILE :]
+            tile_row(pixels, padded, top + k + row, first, columns, line, candidate)
+            if aside is not None:
+                large += set_aside(pixels, top + k + row, first, columns, line, candidate, place, cell, aside)
+        for row in range(rows, ROWS):
+            for p in (row, ROWS + row, 2 * ROWS + row):
+                work[p * TILE : (p + 1) * TILE] = 0
+        accumulate(work, cot, acc)
+    return large
+
+
+@part
 def histograms(
-    pixels, padded, cell, orientations, cot, work, candidate, acc, squares, hist, sums, aside, first_cell
+    pixels,
+    padded,
+    reflected,
+    cell,
+    orientations,
+    cot,
+    work,
+    candidate,
+    acc,
+    squares,
+    hist,
+    sums,
+    aside,
+    first_cell,
 ):
     """Fill hist (cell rows, cell cols * orientations) and sums of one image (c, h, w) the branch-free way.
 
     Returns whether the ordered way is needed instead: a magnitude or a cell value is not below TOO_LARGE / cell
     area. `aside` is what `set_aside` needs, or None where no gradient can be in doubt; `first_cell` is the number of
     the image's first cell in the chunk. `padded` is the image once more, flat, in F, with one pixel before and TILE
-    behind. `candidate` is None for grayscale. (Branches on None are compiled only where taken.)
+    behind; `reflected` is None, or the image as ``hog_nine`` takes it, and that way is taken. `candidate` is None
+    for grayscale. (Branches on None are compiled only where taken.)
     """
     t = hist.dtype.type
     n_cells = hist.shape[1] // orientations
@@ -123,21 +159,26 @@ def histograms(
             columns = cells * cell[1]
             here = r * n_cells + c
             acc[:] = 0
-            for k in range(0, cell[0], ROWS):
-                rows = min(ROWS, cell[0] - k)
-                for row in range(rows):
-                    at = r * cell[0] + k + row
-                    line = work[row * TILE :]
-                    tile_row(pixels, padded, at, c * cell[1], columns, line, candidate)
-                    if aside is not None:
-                        place = first_cell + here
-                        large += set_aside(
-                            pixels, at, c * cell[1], columns, line, candidate, place, cell, aside
-                        )
-                for row in range(rows, ROWS):
-                    for p in (row, ROWS + row, 2 * ROWS + row):
-                        work[p * TILE : (p + 1) * TILE] = 0
-                accumulate(work, cot, acc)
+            if reflected is not None:
+                stride = pixels.shape[2] + 2
+                for k in range(0, cell[0], ROWS):
+                    accumulate_nine(reflected[(r * cell[0] + k) * stride + c * cell[1] :], stride, cot, acc)
+            else:
+                place = first_cell + here
+                large += tile_rows(
+                    pixels,
+                    padded,
+                    r * cell[0],
+                    c * cell[1],
+                    columns,
+                    cell,
+                    cot,
+                    work,
+                    candidate,
+                    acc,
+                    aside,
+                    place,
+                )
             line = hist[r, c * orientations : (c + cells) * orientations]
             fold_columns(acc, cell[1], orientations, scale, squares, line, sums[here : here + cells])
     if aside is not None:
@@ -157,7 +198,21 @@ def convert(source, target):
 
 @kernel
 def fast(
-    images, flat, padded, cell, orientations, cot, work, candidate, acc, squares, hist, sums, aside, redo
+    images,
+    flat,
+    padded,
+    reflected,
+    cell,
+    orientations,
+    cot,
+    work,
+    candidate,
+    acc,
+    squares,
+    hist,
+    sums,
+    aside,
+    redo,
 ):
     """Histograms of a chunk, images (n, c, h, w) to hist (n, cell rows, cell cols * orientations).
 
@@ -165,11 +220,14 @@ def fast(
     `flat` is `images` as (n, c * h * w). Gradients in doubt are missing from hist and sums (see `set_aside`).
     """
     for i in range(images.shape[0]):
-        if candidate is None:
+        if reflected is not None:
+            reflect(flat[i], images.shape[2], images.shape[3], reflected)
+        elif candidate is None:
             convert(flat[i], padded[1:])
         redo[i] = histograms(
             images[i],
             padded,
+            reflected,
             cell,
             orientations,
             cot,
