@@ -16,14 +16,15 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from pipeline import config, groups
+from pipeline import config, groups, interrupts
 from pipeline.commands import COMMANDS
 from pipeline.errors import ConfigError, OutputError, PipelineError
 from pipeline.files import expanded, occupied
+from pipeline.interrupts import Stopped
 from pipeline.messages import hint, one_line
 from pipeline.overrides import CONF, check, groups_of, quoted, sorted_out
 from pipeline.reporting import help as texts
@@ -51,14 +52,6 @@ SYSTEMS = {
 SIGNALS: list[int] = []  # those that have asked this process to end
 
 
-class Stopped(KeyboardInterrupt):
-    """A signal that asks the process to end."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
 class Outcome(NamedTuple):
     """How one job ended: its overrides, its figure, and the message of its failure."""
 
@@ -77,7 +70,11 @@ def main() -> NoReturn:
     except KeyboardInterrupt as error:
         number = error.number if isinstance(error, Stopped) else signal.SIGINT
         what = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
-        _complain(f"{what}; nothing that was being written was kept half-finished")
+        advice = error.advice if isinstance(error, Stopped) else ""
+        if advice.startswith("after"):  # a round; a checkpoint of it lies on the disk
+            _complain(f"{what} {advice}")
+        else:
+            _complain(f"{what}; nothing that was being written was kept half-finished{advice}")
         sys.exit(128 + number)
     except BrokenPipeError:  # the reader of a pipe went away, as in `... --help | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -95,9 +92,17 @@ def _prepare_streams() -> None:
 
 
 def _catch_signals() -> None:
-    """End on SIGTERM and SIGHUP as on Ctrl-C: half-written files are removed on the way out."""
+    """End on SIGTERM and SIGHUP as on Ctrl-C: half-written files are removed on the way out.
 
-    def stop(number: int, _: Any) -> NoReturn:
+    While train boosts, the first signal lets the round end and a checkpoint be written.
+    """
+
+    def stop(number: int, _: Any) -> None:
+        if interrupts.note(number):
+            if sys.stderr.isatty():  # not through Python's stream, which may be in the middle of a line
+                with suppress(OSError):  # SIGHUP: the terminal has gone
+                    os.write(2, b"\nstopping after this round; once more stops at once\n")
+            return
         SIGNALS.append(number)
         raise Stopped(number)
 
@@ -139,6 +144,8 @@ def _dispatch(argv: Sequence[str], started: float) -> int:
 
 
 def _command(name: str, arguments: list[str], started: float) -> int:
+    from pipeline import resumed
+
     config.register()
     flags, overrides, extra = sorted_out(name, arguments)
     sweep = bool({"-m", "--multirun"} & set(flags))
@@ -148,17 +155,20 @@ def _command(name: str, arguments: list[str], started: float) -> int:
     if name in ("profile", "plan"):  # one name needs no brackets
         overrides = [re.sub(r"^(sweep|compare|machines)=(\w+)$", r"\1=[\2]", one) for one in overrides]
     takes_data = name in ("train", "evaluate", "profile", "plan")
-    if takes_data and "data.path" in given and not {"data", "data.name"} & given:
+    folder = resumed.folder(name, overrides)
+    if takes_data and "data.path" in given and not {"data", "data.name"} & given and folder is None:
         overrides.append("data=auto")  # a path alone says that the images come from there
     for override in overrides:
-        key, _, folder = override.partition("=")
-        if key == "hydra.run.dir" and "$" not in folder and name != "doctor":
-            _refuse_used(Path(folder.strip("'\"")))  # before Hydra writes there
+        key, _, value = override.partition("=")
+        if key == "hydra.run.dir" and "$" not in value and name != "doctor" and folder is None:
+            _refuse_used(Path(value.strip("'\"")))  # before Hydra writes there
     if "--version" in flags:
         return _dispatch(["--version"], started)
     if {"-h", "--help"} & set(flags):
         print(_help(name, overrides))
         return 0
+    if folder is not None and "--cfg" not in flags and "-c" not in flags:
+        overrides += resumed.prepared(folder, given, sweep)
     return _run(name, [*overrides, *flags], started)  # argparse wants the overrides together
 
 
@@ -189,11 +199,18 @@ def _run(name: str, arguments: list[str], started: float) -> int:
 
 
 def _refuse_used(folder: Path) -> None:
-    """Refuse a run folder that holds a model: its files belong to the run that trained it."""
+    """Refuse a run folder that holds a model or checkpoints: its files belong to the run that wrote them."""
+    from pipeline import checkpoint
+
     if (folder / "model.npz").exists():
         raise OutputError(
             f"the run folder {folder} already holds model.npz of another run, which this one would overwrite; "
             "give another hydra.run.dir=..., leave it out, or move that folder"
+        )
+    if checkpoint.listed(folder):
+        raise OutputError(
+            f"the run folder {folder} holds checkpoints of a run that was cut short; go on with it: "
+            f"{checkpoint.command(folder)}, or give another hydra.run.dir=..."
         )
 
 
@@ -251,17 +268,21 @@ def _settings(cfg: Any, name: str) -> Any:
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 
+    from pipeline import resumed
     from pipeline.files import atomic
 
     OmegaConf.update(cfg, "run_dir", HydraConfig.get().runtime.output_dir)
-    if name != "doctor":
+    resuming = name == "train" and cfg.resume is not None
+    if resuming:
+        cfg = resumed.settings(cfg, list(HydraConfig.get().overrides.task))
+    elif name != "doctor":
         _refuse_used(Path(cfg.run_dir))
     missing = sorted(OmegaConf.missing_keys(cfg))
     if missing:
         raise ConfigError(f"{missing[0]} must be given: {missing[0]}=...")
     logging.captureWarnings(True)
     settings: Any = OmegaConf.to_object(cfg)  # runs the range checks of the schema
-    if HydraConfig.get().output_subdir is not None:
+    if HydraConfig.get().output_subdir is not None and not resuming:  # what the run began with stays as it is
         path = Path(settings.run_dir) / "config.yaml"
         with atomic(path) as stream:
             stream.write(OmegaConf.to_yaml(cfg, resolve=True))

@@ -16,6 +16,7 @@ from pipeline.groups import (
     BLOCK_NORMS,
     Backend,
     BackendName,
+    Checkpoint,
     Classifier,
     Clip,
     Data,
@@ -44,6 +45,7 @@ __all__ = [
     "Backend",
     "BackendName",
     "Benchmark",
+    "Checkpoint",
     "Classifier",
     "Clip",
     "Data",
@@ -68,6 +70,7 @@ __all__ = [
     "Size",
     "Split",
     "Train",
+    "TrainCommand",
     "keys",
     "register",
 ]
@@ -79,7 +82,7 @@ MISSING = "???"  # OmegaConf's mark for "must be given"
 
 @dataclass
 class Train:
-    """``python -m pipeline train``."""
+    """A training: what ``train``, ``evaluate``, ``profile`` and ``plan`` have in common."""
 
     backend: Backend = field(default_factory=Backend)
     data: Data = field(default_factory=Data)
@@ -95,6 +98,14 @@ class Train:
 
     def __post_init__(self) -> None:
         whole("chunk", self.chunk, 1, 10_000_000)
+
+
+@dataclass
+class TrainCommand(Train):
+    """``python -m pipeline train``: a training, and what is kept of one that is cut short."""
+
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    resume: str | None = None  # the run folder of a run that was cut short: it goes on
 
 
 @dataclass
@@ -196,7 +207,7 @@ class Plan(Train):
 
 
 SCHEMAS: dict[str, type] = {
-    "train": Train,
+    "train": TrainCommand,
     "predict": Predict,
     "evaluate": Evaluate,
     "profile": Profile,

@@ -27,3 +27,7 @@ class BackendError(PipelineError):
 
 class OutputError(PipelineError):
     """A file or folder that cannot be written."""
+
+
+class ResumeError(PipelineError):
+    """A run that cannot go on: no checkpoint, a damaged one, or one that does not belong to what it is given."""

@@ -175,6 +175,20 @@ class Split:
 
 
 @dataclass
+class Checkpoint:
+    """Section ``checkpoint``: what a run of ``train`` that is cut short leaves behind to go on from."""
+
+    every: float = 60.0  # seconds of boosting between two checkpoints; 0: none by the clock
+    rounds: int | None = None  # write one after every so many rounds, too
+
+    def __post_init__(self) -> None:
+        check(0.0 <= self.every <= 1e9, "checkpoint.every", self.every, "0 (off) or a number of seconds")
+        check(
+            self.rounds is None or self.rounds >= 1, "checkpoint.rounds", self.rounds, "at least 1, or null"
+        )
+
+
+@dataclass
 class Preprocess:
     """Group ``preprocess``: one scikit-image function on the uniform batch, or none."""
 

@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import io
 import json
 import os
-import struct
 import zipfile
-import zlib
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -24,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from pipeline import backends, config
+from pipeline.archive import UNREADABLE, checksum
 from pipeline.boosting import LogitBoostClassifier
 from pipeline.errors import ModelError
 from pipeline.features import HogExtractor, HogLayout, PcaReducer
@@ -34,17 +32,6 @@ FORMAT = "hogboost-model"
 REDUCE = "reduce."  # begins the names of the reduction's arrays
 VERSION = 2  # 2 added the reduction; a model without one is written as 1, for programs that know no other
 _REMEDY = "give the model.npz of a train run: model=runs/train/.../model.npz"
-_UNREADABLE = (
-    OSError,
-    EOFError,
-    ValueError,
-    KeyError,
-    NotImplementedError,
-    RuntimeError,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 @dataclasses.dataclass
@@ -210,7 +197,7 @@ def save_model(path: str | Path, model: Model) -> None:
     if model.reducer is not None:
         reducing, header["reduce"] = model.reducer.state()
         arrays |= {f"{REDUCE}{name}": array for name, array in reducing.items()}
-    header["sha256"] = _checksum(arrays, header)
+    header["sha256"] = checksum(arrays, header)
     text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     buffer = io.BytesIO()  # a model is a few megabytes; in memory first, so that the file is one write
     members: dict[str, Any] = {
@@ -249,7 +236,7 @@ def load_model(path: str | Path, backend: str = "cpu") -> Model:
         raise ModelError(
             f"{path} has model format {version}, this program reads formats up to {VERSION}; update hogboost"
         )
-    if header.pop("sha256", None) != _checksum(arrays, header):
+    if header.pop("sha256", None) != checksum(arrays, header):
         raise ModelError(f"{path} is damaged: its checksum does not fit its content; copy or train it again")
     try:
         hog: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in header["hog"].items()}
@@ -324,7 +311,7 @@ def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
             header = json.loads(archive["header"].tobytes())
             names = [name for name in archive.files if name != "header"]
             arrays = {name.removeprefix("classifier."): archive[name] for name in names}
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         reason = " ".join(str(error).split())
         if "pickle" in reason:  # NumPy would advise to unpickle it
             reason = "it holds Python objects, which are never read"
@@ -334,16 +321,6 @@ def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     if not isinstance(header, dict):
         raise ModelError(f"{path} is no model file of hogboost; {_REMEDY}")
     return arrays, header
-
-
-def _checksum(arrays: dict[str, np.ndarray], header: dict[str, Any]) -> str:
-    """Return the SHA-256 of all arrays (name, type, shape, values) and of the header."""
-    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
 
 
 def _plain(settings: Any) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def test_defaults_of_the_files_are_those_of_the_schema(call, fake):
     fake(seen.append)
     call("train")
     found = seen[0]
-    expected = config.Train(run_dir=found.run_dir)
+    expected = config.TrainCommand(run_dir=found.run_dir)
     assert found == expected
 
 

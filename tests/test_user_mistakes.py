@@ -369,7 +369,7 @@ def crafted(path, change):
     header = json.loads(arrays.pop("header").tobytes())
     header.pop("sha256")
     change(arrays, header)
-    header["sha256"] = model_file._checksum(arrays, header)
+    header["sha256"] = model_file.checksum(arrays, header)
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
     np.savez(path, header=text, **{f"classifier.{name}": array for name, array in arrays.items()})
 

@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_random_state
 
 from pipeline import backends
-from pipeline.boosting import checks, state
+from pipeline.boosting import checks, snapshot, state
 from pipeline.boosting.learners import Design, evaluate, make_learner
 from pipeline.boosting.linear import LinearModel, importances
 from pipeline.boosting.loop import History, OnRound, Rules, Scores, boost, start_scores
@@ -159,6 +159,8 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
         *,
         validation: tuple[Any, Any] | None = None,
         on_round: OnRound | None = None,
+        on_state: snapshot.OnState | None = None,
+        resume_from: snapshot.State | None = None,
     ) -> LogitBoostClassifier:
         """Fit the model.
 
@@ -169,6 +171,10 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
         sample_weight : (n,) weights of at least 0; a weight of 2 counts as two equal rows, 0 as no row
         validation : (X, y) whose log-loss is followed and decides early stopping; none is cut from X then
         on_round : called after each round with (round from 1, n_rounds, training loss, validation loss or None)
+        on_state : called after each round with (rounds so far, take); take() returns the complete state of this fit
+            as (arrays in host memory, JSON-able header). An exception from `on_state` ends the fit.
+        resume_from : what take() returned in a fit to the same data with the same parameters (n_rounds may be larger):
+            boosting goes on from there, to the model that an undisturbed fit gives
 
         Raises
         ------
@@ -193,13 +199,18 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
             self.dtype_ = "float64" if X.size <= PROMOTED else self.dtype
             self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
             self._history = History()
+        found = None
+        if resume_from is not None:
+            found = snapshot.restored(*resume_from, self.get_params())
+            self.dtype_, self.seed_, self._history = found.dtype, found.seed, found.history
         X = X.astype(self.dtype_, copy=False)
         held_out = None
         if validation is not None:
             held_out = checks.validation_set(self, backend, validation)
         elif self.early_stopping:
             X, held_out, y, weight = self._cut_validation(backend, X, y, weight)
-        self._boost(backend, X, y, weight, held_out, on_round or checks.printer(self.verbose))
+        hooks = on_round or checks.printer(self.verbose), on_state
+        self._boost(backend, X, y, weight, held_out, hooks, found)
         return self
 
     def _set_classes(self, y: np.ndarray) -> None:
@@ -227,41 +238,53 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
             ) from error
         return backend.rows(X, kept), (backend.rows(X, held), y[held], weight[held]), y[kept], weight[kept]
 
-    def _boost(self, backend, X, y, weight, held_out, on_round) -> None:
+    def _boost(self, backend, X, y, weight, held_out, hooks, found) -> None:
         with span("set-up"):
-            design, train, watched, variance = self._set_up(backend, X, y, weight, held_out)
+            design, train, watched, variance = self._set_up(backend, X, y, weight, held_out, found)
         patience = self.patience if self.early_stopping else None
         rules = Rules(self.n_rounds, self.learning_rate, self.z_max, self.clip, self.trim, patience)
         learner = make_learner(self.get_params())
-        history = boost(design, learner, rules, train, watched, self._history, on_round)
+        on_round, on_state = hooks
+        if on_state is not None:
+            on_state = snapshot.offered(on_state, design, variance, self.get_params(), self.dtype_)
+        history = boost(design, learner, rules, train, watched, self._history, on_round, on_state)
         self.stopped_ = history.stopped
         history.keep(history.best_round)
         self.center_ = backend.get(design.center)
         self._finish(backend, history, variance)
 
-    def _set_up(self, backend, X, y, weight, held_out):
+    def _set_up(self, backend, X, y, weight, held_out, found):
         """Return what the rounds need: the design, the scores of training and validation rows, the variances."""
         device = backend.put(X)
-        mean, variance = backend.wls.column_moments(device, backend.put(weight))
-        variance = backend.get(variance)
-        checks.magnitude(backend.get(mean), variance, X.shape[0], self.dtype_)
-        warm = bool(self._history.steps)
-        center = backend.put(self.center_) if warm else mean
+        if found is not None:
+            sizes = X.shape, self.classes_.size, None if held_out is None else held_out[0].shape[0]
+            snapshot.check_sizes(found, *sizes)
+            center, variance = backend.put(found.center), found.variance
+        else:
+            mean, variance = backend.wls.column_moments(device, backend.put(weight))
+            variance = backend.get(variance)
+            checks.magnitude(backend.get(mean), variance, X.shape[0], self.dtype_)
+            center = backend.put(self.center_) if self._history.steps else mean
         active = np.flatnonzero(variance > 0.0)
         design = Design(backend, device, center, active, float(variance.sum()), self.seed_)
-        train = self._scores(design, device, y, weight)
+        F, F_watched = (found.F, found.F_validation) if found is not None else (None, None)
+        train = self._scores(design, device, y, weight, F)
         watched = None
         if held_out is not None:
-            watched = self._scores(design, backend.put(held_out[0]), *held_out[1:])
+            X_watched, y_watched, weight = held_out
+            watched = self._scores(design, backend.put(X_watched), y_watched, weight, F_watched)
         return design, train, watched, variance
 
-    def _scores(self, design: Design, X, y, weight) -> Scores:
+    def _scores(self, design: Design, X, y, weight, F=None) -> Scores:
         backend, J = design.backend, self.classes_.size
         if backend.scores is not None:
             labels = backend.scores.targets(np.searchsorted(self.classes_, y), J)
         else:
             labels = backend.put((np.asarray(y)[:, None] == self.classes_[None, :]).astype(self.dtype_))
-        F = start_scores(backend, self.seed_, self._history.steps, X, design.center, J)
+        if F is not None:
+            F = backend.put(F)
+        else:
+            F = start_scores(backend, self.seed_, self._history.steps, X, design.center, J)
         return Scores(X, F, labels, backend.put(weight.astype(self.dtype_)), float(weight.sum()))
 
     def _finish(self, backend, history: History, variance: np.ndarray) -> None:

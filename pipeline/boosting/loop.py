@@ -68,6 +68,8 @@ class History:
     ladder: list[np.ndarray] = field(default_factory=list)
     stopped: str = "n_rounds"  # "n_rounds", "patience" or "saturated"
     best_round: int = 0  # rounds worth keeping
+    start: int = 0  # rounds of earlier fits
+    interrupted: bool = False  # these are the first rounds of a fit that has yet to end
 
     def keep(self, rounds: int) -> None:
         """Forget the steps after the first `rounds`; the losses still show why they were dropped."""
@@ -75,15 +77,23 @@ class History:
             del series[rounds:]
 
     def resume(self, watched: bool) -> int:
-        """Prepare for more rounds after those kept; return how many there are.
+        """Prepare for more rounds after those kept; return how many there are of earlier fits.
 
-        Validation losses of another fit say nothing of this one's validation set: they become NaN.
+        Validation losses of another fit say nothing of this one's validation set: they become NaN. A fit that
+        was interrupted goes on with what it had.
         """
+        if self.interrupted:
+            self.interrupted = False
+            return self.start
         rounds = len(self.steps)
         del self.train_loss[rounds:]
         self.validation_loss = [math.nan] * rounds if watched else []
         self.stopped = "n_rounds"
+        self.start = rounds
         return rounds
+
+
+OnState = Callable[[History, Scores, Scores | None], None]
 
 
 def boost(
@@ -94,15 +104,18 @@ def boost(
     validation: Scores | None,
     history: History,
     on_round: OnRound | None = None,
+    on_state: OnState | None = None,
 ) -> History:
     """Run rounds until `rules.n_rounds` steps are in `history`, patience ends, or the scores are saturated.
+
+    After each round `on_state` is handed all that the rounds to come depend on, beside their data and rules.
 
     Each round (Friedman, Hastie and Tibshirani 2000, Algorithm 6): working responses of every class, one learner
     fit, symmetrisation f_j <- (J-1)/J (f_j - mean_k f_k), F <- F + learning_rate f.
     """
     xp = design.backend.xp
     start = history.resume(validation is not None)
-    while len(history.steps) < rules.n_rounds:
+    while len(history.steps) < rules.n_rounds and history.stopped == "n_rounds":
         index = len(history.steps)
         fitted = _fit_round(design, learner, rules, train, index)
         J = fitted.values.shape[1]
@@ -135,7 +148,8 @@ def boost(
             and index - int(np.nanargmin(history.validation_loss)) >= rules.patience
         ):
             history.stopped = "patience"
-            break
+        if on_state is not None:
+            on_state(history, train, validation)
     history.best_round = len(history.steps)
     if rules.patience is not None and len(history.steps) > start:
         history.best_round = int(np.nanargmin(history.validation_loss)) + 1

@@ -19,12 +19,14 @@ COMMANDS: dict[str, Command] = {
         "Reads labelled images, holds some out, computes HoG features, boosts a classifier, evaluates it on\n"
         "the held-out images and saves model, figures and plots in a new folder below runs/train, or in\n"
         "hydra.run.dir=FOLDER. plots=false leaves the plots out. data.path=P alone means data=auto.\n"
+        "resume=FOLDER goes on with a run that was cut short, with its settings, to the same model.\n"
         "Log-loss is the mean of -ln(probability given to the true class): 0 is perfect.\n"
         "With --multirun the figure that comes back from each run is test.log_loss (smaller is better).",
         (
             "data=folder data.path=photos",
             "classifier=random_features preprocess=clahe",
             "--multirun classifier=subspace,ridge classifier.n_rounds=20,50",
+            "resume=runs/train/2025-01-31_12-00-00-000000",
         ),
     ),
     "predict": Command(

@@ -41,11 +41,20 @@ def choose_backend(settings: config.Backend, step: config.Preprocess | None = No
     return name
 
 
-def read(data: config.Data, image: config.Image, run_dir: str, stages: Stages) -> datasets.Loaded:
-    """Read all images and list the rejected files in rejected.csv of the run folder."""
+def read(
+    data: config.Data,
+    image: config.Image,
+    run_dir: str,
+    stages: Stages,
+    expected: datasets.Stamps | None = None,
+) -> datasets.Loaded:
+    """Read all images and list the rejected files in rejected.csv of the run folder.
+
+    With `expected` they must be the files that they were.
+    """
     listed = Path(run_dir) / "rejected.csv"
     with stages("read"), progress("read") as advance, rejected_kept(listed):
-        loaded = datasets.load(data, image, advance)
+        loaded = datasets.load(data, image, advance, expected)
     datasets.write_rejected(listed, loaded.rejected)
     return loaded
 

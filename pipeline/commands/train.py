@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +12,8 @@ import numpy as np
 
 from pipeline import backends, config, datasets
 from pipeline.boosting import LogitBoostClassifier
-from pipeline.commands import steps
+from pipeline.checkpoint import Keeper
+from pipeline.commands import keeping, steps
 from pipeline.errors import ConfigError
 from pipeline.model import Model, save_model
 from pipeline.reporting import plots, tables
@@ -37,7 +40,8 @@ def run(cfg: config.Train, stages: Stages | None = None) -> float:
     Parameters
     ----------
     cfg : config.Train
-        ``run_dir`` must exist; everything is written there.
+        ``run_dir`` must exist; everything is written there. With config.TrainCommand checkpoints are, too, and
+        ``resume`` goes on from one.
     stages : Stages, optional
         Where seconds are added up; the command line passes one that already knows the start-up time.
 
@@ -47,13 +51,17 @@ def run(cfg: config.Train, stages: Stages | None = None) -> float:
         Log-loss on the held-out images, smaller is better: what a sweep compares.
     """
     stages = stages or Stages()
-    trained = train(cfg, stages)
+    keeper, cfg = keeping.keeper(cfg)
+    with nullcontext() if keeper is None else keeper.telling():
+        trained = train(cfg, stages, keeper)
+    if keeper is not None:
+        keeper.close()
     _tell(cfg, trained.content, trained.scores, trained.model.class_names, stages)
     return trained.scores.log_loss
 
 
-def train(cfg: config.Train, stages: Stages) -> Trained:
-    """Train, evaluate and save, without a word; parameters as :func:`run`."""
+def train(cfg: config.Train, stages: Stages, keeper: Keeper | None = None) -> Trained:
+    """Train, evaluate and save, without a word; parameters as :func:`run`, and who keeps checkpoints."""
     if cfg.split.folds:
         raise ConfigError(
             "split.folds is for cross-validation, which train does not do; leave split=folds and split.folds= "
@@ -68,7 +76,8 @@ def train(cfg: config.Train, stages: Stages) -> Trained:
     reducer = steps.reducer(cfg.reduce, hog)
 
     with backend.threads(cfg.backend.threads):
-        loaded = steps.read(cfg.data, cfg.image, cfg.run_dir, stages)
+        data = keeping.whereabouts(keeper, cfg.data)
+        loaded = steps.read(data, cfg.image, cfg.run_dir, stages, keeping.stamps(keeper))
         images = loaded.images
         labels = steps.require_labels(images, cfg.data)
         with stages("split"):
@@ -78,7 +87,11 @@ def train(cfg: config.Train, stages: Stages) -> Trained:
             if cfg.classifier.early_stopping:
                 fitted, watched = datasets.validation_split(images, fitted, cfg.split)
 
-        order = np.concatenate([fitted, watched, held_out])
+        parts = [fitted, watched, held_out]
+        order = np.concatenate(parts)
+        if keeper is not None:
+            keeping.check_split(keeper, parts)
+            keeper.content = partial(keeping.content, cfg, data.path, name, loaded, parts)
         with progress("features") as advance:
             X = steps.features(
                 images.pixels,
@@ -96,7 +109,8 @@ def train(cfg: config.Train, stages: Stages) -> Trained:
         X_fit, X_watch, X_test = X[: len(fitted)], X[len(fitted) : last], X[last:]
         with stages("boost"):
             validation = (X_watch, labels[watched]) if len(watched) else None
-            classifier = fit(steps.classifier(cfg.classifier, name), X_fit, labels[fitted], validation)
+            unfitted = steps.classifier(cfg.classifier, name)
+            classifier = fit(unfitted, X_fit, labels[fitted], validation, keeper=keeper)
 
         model = Model(hog, classifier, images.class_names, cfg.image, cfg.preprocess, reducer=reducer)
         with stages("evaluate"):
@@ -166,9 +180,16 @@ def fit(
     labels: np.ndarray,
     validation: tuple[Any, np.ndarray] | None,
     label: str = "boost",
+    keeper: Keeper | None = None,
 ) -> LogitBoostClassifier:
-    """Fit the classifier with a progress bar of its rounds."""
-    with progress(label, "rounds") as advance:
+    """Fit the classifier with a progress bar of its rounds; with a keeper it goes on from what that found."""
+    hooks: dict[str, Any] = {}
+    done = 0
+    if keeper is not None:
+        hooks = {"on_state": keeper, "resume_from": keeper.state}
+        done = keeper.done
+    watching = nullcontext() if keeper is None else keeper.watching(classifier.n_rounds)
+    with progress(label, "rounds", done) as advance, watching:
 
         def on_round(number: int, n_rounds: int, train_loss: float, validation_loss: float | None) -> None:
             note = f"training {train_loss:.4f}"
@@ -177,7 +198,7 @@ def fit(
             advance(number, n_rounds, note)
 
         try:
-            return classifier.fit(X, labels, validation=validation, on_round=on_round)
+            return classifier.fit(X, labels, validation=validation, on_round=on_round, **hooks)
         except ValueError as error:  # what the estimator refuses, and a system that cannot be solved
             raise ConfigError(f"the classifier cannot be fitted: {' '.join(str(error).split())}") from error
 

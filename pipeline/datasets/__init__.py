@@ -12,6 +12,7 @@ from pipeline.datasets.images import (
 from pipeline.datasets.packing import PackReport, pack
 from pipeline.datasets.source import load, stream
 from pipeline.datasets.split import Split, folds, split, validation_split, with_groups
+from pipeline.datasets.stamps import Stamps, stamp_pictures
 
 __all__ = [
     "Images",
@@ -20,12 +21,14 @@ __all__ = [
     "Progress",
     "Rejected",
     "Split",
+    "Stamps",
     "TooManyRejected",
     "duplicates_across",
     "folds",
     "load",
     "pack",
     "split",
+    "stamp_pictures",
     "stream",
     "validation_split",
     "with_groups",

@@ -54,6 +54,8 @@ class Entry(NamedTuple):
     name: str  # relative to the root, forward slashes, always encodable as UTF-8
     path: str
     label: int  # -1 for a file that lies in no class folder
+    size: int = 0  # bytes, when the folder was listed
+    time: int = 0  # of the last change, ns since 1970
 
 
 @dataclass
@@ -89,7 +91,7 @@ def scan(root: Path) -> Listing:
     listing = Listing(tuple(_clean(folder.name) for folder in folders))
     for label, folder in enumerate(folders):
         _walk(folder, root, label, set(seen), listing)
-    listing.entries.extend(Entry(_relative(file, root), str(file), -1) for file in files)
+    listing.entries.extend(Entry(_relative(one.path, root), str(one.path), -1, *one[1:]) for one in files)
     listing.rejected.extend(Rejected(_relative(file, root), "a link to nothing") for file in broken)
     if not listing.entries and not listing.rejected:
         raise DataError(
@@ -155,7 +157,7 @@ def usable_cores() -> int:
 def _walk(folder: Path, root: Path, label: int, seen: set[tuple[int, int]], listing: Listing) -> None:
     """Add every file below a class folder; ``seen`` holds the folders that must not be entered (again)."""
     pending = [folder]
-    files: list[Path] = []
+    files: list[_File] = []
     broken: list[Path] = []
     while pending:
         current = pending.pop()
@@ -173,12 +175,21 @@ def _walk(folder: Path, root: Path, label: int, seen: set[tuple[int, int]], list
         files.extend(here)
         broken.extend(dangling)
     listing.entries.extend(
-        sorted((Entry(_relative(file, root), str(file), label) for file in files), key=lambda e: e.name)
+        sorted(
+            (Entry(_relative(one.path, root), str(one.path), label, *one[1:]) for one in files),
+            key=lambda e: e.name,
+        )
     )
     listing.rejected.extend(Rejected(_relative(file, root), "a link to nothing") for file in sorted(broken))
 
 
-def _list(folder: Path) -> tuple[list[Path], list[Path], list[Path]]:
+class _File(NamedTuple):
+    path: Path
+    size: int
+    time: int
+
+
+def _list(folder: Path) -> tuple[list[Path], list[_File], list[Path]]:
     """Return the sub-folders, the files that may be pictures and the broken links, each sorted."""
     folders, files, broken = [], [], []
     with os.scandir(folder) as found:
@@ -188,7 +199,8 @@ def _list(folder: Path) -> tuple[list[Path], list[Path], list[Path]]:
             continue
         path = folder / name
         try:
-            mode = path.stat().st_mode
+            status = path.stat()
+            mode = status.st_mode
         except OSError:  # the target is gone, or the link points at itself
             broken.append(path)
             continue
@@ -197,7 +209,7 @@ def _list(folder: Path) -> tuple[list[Path], list[Path], list[Path]]:
         elif (
             stat.S_ISREG(mode) and path.suffix.lower() not in SIDE_SUFFIXES
         ):  # no pipes: reading one would hang
-            files.append(path)
+            files.append(_File(path, status.st_size, status.st_mtime_ns))
     return folders, files, broken
 
 

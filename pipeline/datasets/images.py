@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline import config
+from pipeline.datasets.stamps import Stamps
 from pipeline.errors import DataError, OutputError
 
 Progress = Callable[[int, int], Any]  # progress(done, total), called in the caller's thread
@@ -106,6 +107,7 @@ class Loaded(NamedTuple):
     images: Images
     rejected: list[Rejected]
     native_seconds: dict[str, float]  # "read": finding files or opening a pack; "decode": files to uint8
+    stamps: Stamps | None = None  # of the files, before they were read; None for pictures that are made
 
 
 def allocate(n: int, image: config.Image) -> np.ndarray:

@@ -66,7 +66,7 @@ def pack(
             labels: list[np.ndarray] = []
             rejected: list[Rejected] = []
             names: tuple[str, ...] = ()
-            for images, refused, _ in chunks:
+            for images, refused, *_ in chunks:
                 raw.write(images.pixels.data)
                 files += images.paths
                 rejected += refused

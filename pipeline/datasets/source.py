@@ -16,6 +16,7 @@ from pipeline.datasets.digits import count_digits, read_digits
 from pipeline.datasets.folder import Entry, Listing, decode_entries, scan
 from pipeline.datasets.images import Images, Loaded, Progress, Rejected, TooManyRejected, allocate
 from pipeline.datasets.packed import read_packed
+from pipeline.datasets.stamps import Stamps, stamp_entries, stamp_file, stamp_pictures
 from pipeline.datasets.synthetic import make_synthetic
 from pipeline.errors import ConfigError, DataError
 from pipeline.files import expanded
@@ -24,7 +25,12 @@ from pipeline.spans import span
 PACKED_SUFFIXES = (".npz", ".npy")
 
 
-def load(data: config.Data, image: config.Image, progress: Progress | None = None) -> Loaded:
+def load(
+    data: config.Data,
+    image: config.Image,
+    progress: Progress | None = None,
+    expected: Stamps | None = None,
+) -> Loaded:
     """Read a labelled set for training or evaluation.
 
     Parameters
@@ -32,6 +38,8 @@ def load(data: config.Data, image: config.Image, progress: Progress | None = Non
     data, image : settings
     progress : callable, optional
         Called as ``progress(done, total)`` in this thread.
+    expected : Stamps, optional
+        What the set was when it was read before; it must be the same still.
 
     Returns
     -------
@@ -43,23 +51,28 @@ def load(data: config.Data, image: config.Image, progress: Progress | None = Non
     ConfigError
         When settings contradict each other.
     DataError
-        When there is no such set, it has no labels or a single class; ``TooManyRejected`` above
-        ``data.max_rejected``.
+        When there is no such set, it has no labels, a single class, or is not the one expected;
+        ``TooManyRejected`` above ``data.max_rejected``.
     """
     with _reading(data):
-        return _load(data, image, progress)
+        return _load(data, image, progress, expected)
 
 
-def _load(data: config.Data, image: config.Image, progress: Progress | None) -> Loaded:
+def _load(
+    data: config.Data, image: config.Image, progress: Progress | None, expected: Stamps | None
+) -> Loaded:
     kind, path = _resolve(data)
     begin = perf_counter()
     if kind is DataName.folder:
         assert path is not None
-        loaded = _load_folder(path, data, image, progress)
+        loaded = _load_folder(path, data, image, progress, expected)
     elif kind is DataName.packed:
         assert path is not None
+        stamps = stamp_file(path) if path.is_file() else None
+        if expected is not None:
+            expected.compare(stamps, str(path))
         images = read_packed(path, image)
-        loaded = Loaded(images, [], {"read": perf_counter() - begin, "decode": 0.0})
+        loaded = Loaded(images, [], {"read": perf_counter() - begin, "decode": 0.0}, stamps)
     elif kind is DataName.digits:
         loaded = Loaded(read_digits(image), [], {"read": 0.0, "decode": perf_counter() - begin})
     elif kind is DataName.synthetic:
@@ -67,6 +80,8 @@ def _load(data: config.Data, image: config.Image, progress: Progress | None) -> 
         loaded = Loaded(images, [], {"read": 0.0, "decode": perf_counter() - begin})
     else:
         raise DataError(f"data.path={path}: one file is no labelled set; expected a folder or a packed set")
+    if expected is not None and loaded.stamps is None:
+        expected.compare(stamp_pictures(loaded.images), f"data={data.name.value}")
     _require_classes(loaded.images, data)
     return loaded
 
@@ -162,9 +177,18 @@ def _resolve(data: config.Data) -> tuple[DataName | None, Path | None]:
     return (DataName.packed, path) if packed else (None, path)
 
 
-def _load_folder(path: Path, data: config.Data, image: config.Image, progress: Progress | None) -> Loaded:
+def _load_folder(
+    path: Path,
+    data: config.Data,
+    image: config.Image,
+    progress: Progress | None,
+    expected: Stamps | None,
+) -> Loaded:
     begin = perf_counter()
     listing = scan(path)
+    stamps = stamp_entries(listing.entries)
+    if expected is not None:
+        expected.compare(stamps, f"data.path={path}")
     if not listing.class_names:
         raise DataError(
             f"data.path={path}: {len(listing.entries)} files but no class folders; "
@@ -190,7 +214,7 @@ def _load_folder(path: Path, data: config.Data, image: config.Image, progress: P
     total = len(images) + len(rejected)
     if len(rejected) > data.max_rejected * total or not len(images):
         raise _too_many(path, rejected, total, data)
-    return Loaded(images, rejected, {"read": read - begin, "decode": decoded - read})
+    return Loaded(images, rejected, {"read": read - begin, "decode": decoded - read}, stamps)
 
 
 def _stream_files(

@@ -28,7 +28,7 @@ def silent() -> Iterator[None]:
 
 
 @contextmanager
-def progress(label: str, unit: str = "images") -> Iterator[Advance]:
+def progress(label: str, unit: str = "images", done: int = 0) -> Iterator[Advance]:
     """Show how far a stage is, on the standard error stream.
 
     Parameters
@@ -37,6 +37,8 @@ def progress(label: str, unit: str = "images") -> Iterator[Advance]:
         Name of the stage.
     unit : str
         What is counted.
+    done : int
+        What was done before: the time that is left follows from the rest.
 
     Yields
     ------
@@ -46,14 +48,14 @@ def progress(label: str, unit: str = "images") -> Iterator[Advance]:
     if _silenced:
         yield lambda done, total, note="": None
     elif sys.stderr.isatty():
-        with _bar(label, unit) as advance:
+        with _bar(label, unit, done) as advance:
             yield advance
     else:
-        yield _Lines(label, unit)
+        yield _Lines(label, unit, done)
 
 
 @contextmanager
-def _bar(label: str, unit: str) -> Iterator[Advance]:
+def _bar(label: str, unit: str, begun: int) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -65,9 +67,9 @@ def _bar(label: str, unit: str) -> Iterator[Advance]:
         TimeRemainingColumn(compact=True),
         TextColumn("left"),
     ]
-    lines = _Lines(label, unit, echo=False)
+    lines = _Lines(label, unit, begun, echo=False)
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=1, note="")
+        task = bar.add_task(label, total=max(begun, 1), completed=begun, note="")
 
         def advance(done: int, total: int, note: str = "") -> None:
             bar.update(task, completed=done, total=max(total, 1), note=note)
@@ -82,8 +84,8 @@ class _Lines:
     It goes to the log, and to the error stream where there is no bar.
     """
 
-    def __init__(self, label: str, unit: str, echo: bool = True) -> None:
-        self.label, self.unit, self.echo = label, unit, echo
+    def __init__(self, label: str, unit: str, begun: int = 0, echo: bool = True) -> None:
+        self.label, self.unit, self.begun, self.echo = label, unit, begun, echo
         self.begin = self.last = time.perf_counter()
         self.tenth = 0
 
@@ -94,7 +96,8 @@ class _Lines:
             return
         self.tenth, self.last = tenth, now
         seconds = now - self.begin
-        left = seconds * (total - done) / done if done else 0.0
+        new = done - self.begun
+        left = seconds * (total - done) / new if new else 0.0
         line = (
             f"{self.label} {done}/{total} {self.unit}"
             + (f"  {note}" if note else "")

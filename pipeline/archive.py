@@ -1,0 +1,80 @@
+"""Arrays and a JSON header in one ``.npz`` file with a checksum; nothing is pickled."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.files import atomic
+
+# What NumPy, zipfile and zlib raise for a file that is damaged, cut short or something else.
+UNREADABLE = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    NotImplementedError,
+    RuntimeError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+def checksum(arrays: dict[str, np.ndarray], header: dict[str, Any]) -> str:
+    """Return the SHA-256 of all arrays (name, type, shape, values) and of the header, in hexadecimal."""
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        text = array.dtype.kind in "US"  # whose elements may be of no bytes at all
+        digest.update(array.tobytes() if text else array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def write(path: Path, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
+    """Write the arrays and the header; an older file at `path` stays whole unless the new one is complete.
+
+    Raises
+    ------
+    OutputError
+        If the file cannot be written (disk full, no permission, ...).
+    """
+    header = {**header, "sha256": checksum(arrays, header)}
+    text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    members: dict[str, Any] = {f"array.{name}": array for name, array in arrays.items()}
+    with atomic(path, "wb") as stream:
+        try:
+            np.savez(stream, header=text, **members)
+        except ValueError as error:  # zipfile, when it closes what it could not write to its end
+            raise _system_error(error) or error from error
+
+
+def _system_error(error: BaseException | None) -> OSError | None:
+    """Return the error of the system in whose handling `error` came up, if there is one."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__context__
+    return error
+
+
+def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the arrays and the header of a file that :func:`write` wrote.
+
+    Raises
+    ------
+    One of UNREADABLE
+        If the file is damaged, cut short, something else, or its checksum does not fit its content.
+    """
+    with np.load(path, allow_pickle=False) as archive:
+        header = json.loads(archive["header"].tobytes())
+        arrays = {name.removeprefix("array."): archive[name] for name in archive.files if name != "header"}
+    if not isinstance(header, dict) or header.pop("sha256", None) != checksum(arrays, header):
+        raise ValueError("its checksum does not fit its content")
+    return arrays, header

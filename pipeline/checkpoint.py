@@ -1,0 +1,240 @@
+"""Checkpoints of a boosting run: files with a checksum in the run folder, and when to write one.
+
+A checkpoint is the state of the fit between two rounds (see ``boosting/snapshot.py``) and what shows on resuming that
+everything else is as it was: the settings, the images, the split, the versions. The two newest are kept: the older
+one serves if the newer is damaged, and is deleted only once a third is whole on the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pipeline import archive, config, interrupts
+from pipeline.errors import OutputError, ResumeError
+
+FOLDER = "checkpoints"
+FORMAT = "hogboost-checkpoint"
+VERSION = 1
+KEPT = 2
+_NAME = re.compile(r"round_(\d+)\.npz")
+# Settings that a resumed run may change: the model does not depend on them, or the images prove that it does not.
+HARMLESS = frozenset(
+    {
+        *("run_dir", "resume", "plots", "chunk", "checkpoint.every", "checkpoint.rounds"),
+        *("backend.name", "backend.threads", "backend.device"),  # the backend's name is compared by itself
+        *("data.path", "data.workers", "data.max_rejected"),
+    }
+)
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+State = tuple[dict[str, np.ndarray], dict[str, Any]]
+
+
+class Found(NamedTuple):
+    """A checkpoint that was read."""
+
+    path: Path
+    fit: State  # what the classifier's fit goes on from
+    content: State  # what the run added: see Keeper
+    damaged: list[str]  # of newer ones, in a line each, why they were passed over
+
+
+def command(run_dir: str | Path) -> str:
+    """Return the command line that resumes a run, ready for a shell."""
+    return f"python -m pipeline train {shlex.quote(f'resume={run_dir}')}"
+
+
+def listed(run_dir: str | Path) -> list[Path]:
+    """Return the checkpoints of a run folder, the newest first."""
+    folder = Path(run_dir) / FOLDER
+    found = [(int(match[1]), path) for path in folder.glob("*.npz") if (match := _NAME.fullmatch(path.name))]
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def write(path: Path, fit: State, content: State) -> None:
+    """Write a checkpoint whole, or not at all.
+
+    Raises
+    ------
+    OutputError
+        If it cannot be written; others are as they were.
+    """
+    arrays = {f"fit.{name}": array for name, array in fit[0].items()}
+    arrays |= {f"run.{name}": array for name, array in content[0].items()}
+    archive.write(path, arrays, {"format": FORMAT, "version": VERSION, "fit": fit[1], "run": content[1]})
+
+
+def newest(run_dir: str | Path) -> Found:
+    """Return the newest checkpoint that is whole.
+
+    Raises
+    ------
+    ResumeError
+        If there is none, or one is of a newer version of this program.
+    """
+    damaged: list[str] = []
+    for path in listed(run_dir):
+        try:
+            arrays, header = archive.read(path)
+            if header["format"] != FORMAT:
+                raise ValueError("it is no checkpoint")
+        except archive.UNREADABLE as error:
+            reason = " ".join(str(error).split())[:120]
+            if "pickle" in reason:  # NumPy would advise to unpickle it
+                reason = "it is no archive of arrays"
+            damaged.append(f"the checkpoint {path} is damaged ({reason})")
+            continue
+        if header["version"] > VERSION:
+            raise ResumeError(
+                f"{path} has checkpoint format {header['version']}, this program reads formats up to {VERSION}; "
+                "update hogboost"
+            )
+        fit = _part(arrays, "fit."), header["fit"]
+        return Found(path, fit, (_part(arrays, "run."), header["run"]), damaged)
+    if damaged:
+        raise ResumeError(f"{'; '.join(damaged)}; no other is left to go on from: train anew")
+    raise ResumeError(nothing_yet(run_dir))
+
+
+def nothing_yet(run_dir: str | Path) -> str:
+    """Return what is told of a run without a checkpoint."""
+    whole = Path(run_dir) / "model.npz"
+    instead = f"its model {whole} is complete: evaluate it" if whole.exists() else "train anew"
+    return f"resume={run_dir}: no checkpoint exists yet, the run ended before its first; {instead}"
+
+
+def _part(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+class Keeper:
+    """Whoever keeps a run from being lost: it writes checkpoints when they are due, and when a signal ends the run.
+
+    Parameters
+    ----------
+    run_dir : str
+    settings : config.Checkpoint
+    found : Found, optional
+        The checkpoint that the run goes on from.
+
+    Attributes
+    ----------
+    content : callable returning a State
+        What to add to every checkpoint about the run; called once, when the first is written.
+    """
+
+    def __init__(self, run_dir: str, settings: config.Checkpoint, found: Found | None = None) -> None:
+        self.run_dir, self.settings, self.found = run_dir, settings, found
+        self.content: Callable[[], State] = lambda: ({}, {})
+        self._content: State | None = None
+        self._kept = [] if found is None else [found.path]
+        self._last = time.monotonic()
+        self._n_rounds = 0
+
+    @property
+    def state(self) -> State | None:
+        """The state that the fit goes on from."""
+        return None if self.found is None else self.found.fit
+
+    @property
+    def done(self) -> int:
+        """The rounds that the fit goes on after."""
+        return 0 if self.found is None else self.found.fit[1]["rounds"]
+
+    @property
+    def on(self) -> bool:
+        """Whether checkpoints are asked for at all."""
+        return self.settings.every > 0.0 or self.settings.rounds is not None
+
+    @contextmanager
+    def watching(self, n_rounds: int) -> Iterator[None]:
+        """Keep the fit inside the ``with`` block, of at most `n_rounds` rounds; a signal waits for its round's end."""
+        self._n_rounds, self._last = n_rounds, time.monotonic()
+        with interrupts.deferred() if self.on else contextlib.nullcontext():
+            yield
+
+    def __call__(self, rounds: int, take: Callable[[], State]) -> None:
+        """Hear that `rounds` rounds are done; `take` gives the state. The classifier's ``fit`` calls this.
+
+        Raises
+        ------
+        Stopped
+            When a signal has come; a checkpoint is written before.
+        OutputError
+            When a checkpoint cannot be written.
+        """
+        if not self.on:
+            return
+        if self._due(rounds) or interrupts.pending() is not None:
+            self._save(rounds, take())
+        number = interrupts.pending()
+        if number is not None:
+            raise interrupts.Stopped(
+                number, f"after round {rounds} of {self._n_rounds}; go on with: {command(self.run_dir)}"
+            )
+
+    def _due(self, rounds: int) -> bool:
+        every, some = self.settings.every, self.settings.rounds
+        if some is not None and rounds % some == 0:
+            return True
+        return every > 0.0 and time.monotonic() - self._last >= every
+
+    def _save(self, rounds: int, fit: State) -> None:
+        if self._content is None:
+            self._content = self.content()
+        path = Path(self.run_dir) / FOLDER / f"round_{rounds:06d}.npz"
+        write(path, fit, self._content)
+        self._kept = [*(one for one in self._kept if one != path), path][-KEPT:]
+        self._remove(set(listed(self.run_dir)) - set(self._kept))
+        self._last = time.monotonic()
+
+    @staticmethod
+    def _remove(paths: set[Path]) -> None:
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+
+    def sweep(self) -> None:
+        """Remove what a killed run left half-written; nobody else may be at work in the folder."""
+        for folder in (Path(self.run_dir), Path(self.run_dir) / FOLDER):
+            self._remove(set(folder.glob(".*.part")))
+
+    def close(self) -> None:
+        """Remove the checkpoints: the run is complete."""
+        self._remove(set(listed(self.run_dir)))
+        with contextlib.suppress(OSError):  # something of the user's lies there, or it never existed
+            (Path(self.run_dir) / FOLDER).rmdir()
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """Add to a signal or a full disk that ends the block how to go on, if there is a checkpoint to go on from."""
+        try:
+            yield
+        except interrupts.Stopped as error:
+            if not error.advice and self._kept:
+                error.advice = f"; {self._way_on()}"
+            raise
+        except OutputError as error:
+            if not self._kept:
+                raise
+            raise OutputError(f"{error}; mend that, then {self._way_on()}") from error
+        except OSError as error:  # a library's: what this program writes raises OutputError
+            if not self._kept or error.errno not in _FULL:
+                raise
+            what = f"{error.filename or self.run_dir}: {error.strerror}"
+            raise OutputError(f"{what}; make room, then {self._way_on()}") from error
+
+    def _way_on(self) -> str:
+        match = _NAME.fullmatch(self._kept[-1].name)
+        assert match is not None
+        return f"go on after round {int(match[1])} with: {command(self.run_dir)}"

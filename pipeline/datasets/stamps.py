@@ -1,0 +1,123 @@
+"""What a data set was when it was read: names, sizes and times of its files, so that a later run can tell a change."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.errors import DataError
+
+if TYPE_CHECKING:
+    from pipeline.datasets.folder import Entry
+    from pipeline.datasets.images import Images
+
+_ROWS = 1024  # pictures that are hashed together
+
+
+@dataclass(frozen=True)
+class Stamps:
+    """Files, or the digest of pictures that are made.
+
+    Attributes
+    ----------
+    names : list of str, each encodable as UTF-8
+    sizes : int64 (n,), bytes
+    times : int64 (n,), of the last change, ns since 1970
+    digest : str
+        BLAKE2b of pixels and labels where there are no files, else empty.
+    """
+
+    names: list[str]
+    sizes: np.ndarray
+    times: np.ndarray
+    digest: str = ""
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the stamps as arrays of numbers."""
+        text = "\0".join(self.names).encode()
+        return {
+            "names": np.frombuffer(text, np.uint8),
+            "sizes": self.sizes,
+            "times": self.times,
+            "digest": np.frombuffer(self.digest.encode(), np.uint8),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> Stamps:
+        """Return the stamps that :meth:`arrays` described."""
+        text, sizes = arrays["names"].tobytes().decode(), arrays["sizes"]
+        names = text.split("\0") if len(sizes) else []
+        return cls(names, sizes, arrays["times"], arrays["digest"].tobytes().decode())
+
+    def compare(self, found: Stamps | None, where: str) -> None:
+        """Raise DataError, naming a file, unless `found` is the same; `where` says in words where the data are."""
+        if found is None:
+            raise DataError(f"{where}: the file has vanished since the run began; bring it back{_REMEDY}")
+        if self.digest != found.digest:
+            raise DataError(
+                f"{where}: the pictures are not those that the run began with; resume it with the versions of this "
+                "program and its libraries that began it, or train anew"
+            )
+        then, now = self._table(), found._table()
+        if then == now:
+            return
+        told = [_difference(name, then.get(name), now.get(name)) for name in {**then, **now}]
+        changes = [one for one in told if one]
+        more = f" (and {len(changes) - 1} more)" if len(changes) > 1 else ""
+        raise DataError(f"{where}: {changes[0]}{more}; bring the files back as they were{_REMEDY}")
+
+    def _table(self) -> dict[str, tuple[int, int]]:
+        return dict(zip(self.names, zip(self.sizes.tolist(), self.times.tolist(), strict=True), strict=True))
+
+
+_REMEDY = ", or train anew: a resumed run needs the same images"
+
+
+def _difference(name: str, then: tuple[int, int] | None, now: tuple[int, int] | None) -> str:
+    if now == then:
+        return ""
+    if now is None:
+        return f"{name} has vanished since the run began"
+    if then is None:
+        return f"{name} is new since the run began"
+    if now[0] != then[0]:
+        return f"{name} has changed since the run began: {then[0]} bytes then, {now[0]} now"
+    return f"{name} has changed since the run began: it is of {_date(then[1])} then, of {_date(now[1])} now"
+
+
+def _date(nanoseconds: int) -> str:
+    return datetime.datetime.fromtimestamp(nanoseconds / 1e9, datetime.UTC).isoformat(" ", "milliseconds")
+
+
+def stamp_entries(entries: Sequence[Entry]) -> Stamps:
+    """Return the stamps of the files of a listing; nothing is asked of the disk again."""
+    sizes = np.array([entry.size for entry in entries], dtype=np.int64)
+    times = np.array([entry.time for entry in entries], dtype=np.int64)
+    return Stamps([entry.name for entry in entries], sizes, times)
+
+
+def stamp_file(path: Path) -> Stamps:
+    """Return the stamp of a single file, a packed set."""
+    status = path.stat()
+    return Stamps([_name(path)], np.array([status.st_size]), np.array([status.st_mtime_ns]))
+
+
+def _name(path: Path) -> str:
+    return path.name.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def stamp_pictures(images: Images) -> Stamps:
+    """Return the digest of made pictures and their labels."""
+    digest: Any = hashlib.blake2b(digest_size=16)
+    for begin in range(0, len(images), _ROWS):
+        digest.update(np.ascontiguousarray(images.pixels[begin : begin + _ROWS]).data)
+    if images.labels is not None:
+        digest.update(images.labels.astype(np.int64).tobytes())
+    nothing = np.zeros(0, dtype=np.int64)
+    return Stamps([], nothing, nothing, digest.hexdigest())

@@ -1,0 +1,64 @@
+"""Signals that ask the process to end: at once, or, while a round of boosting is at work, after it.
+
+The command line installs the handlers; whoever must not be cut short says so with :func:`deferred`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_deferring = False
+_pending: int | None = None
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal that asks the process to end.
+
+    Attributes
+    ----------
+    number : int
+        Of the signal.
+    advice : str
+        What to tell beside "interrupted": how far the work came, and how to go on; may be empty.
+    """
+
+    def __init__(self, number: int, advice: str = "") -> None:
+        super().__init__(number)
+        self.number, self.advice = number, advice
+
+
+def note(number: int) -> bool:
+    """Keep a signal for later if one may wait; return False if the process has to end now.
+
+    A second signal never waits.
+    """
+    global _pending  # noqa: PLW0603  signals belong to the process
+    if not _deferring or _pending is not None:
+        return False
+    _pending = number
+    return True
+
+
+def pending() -> int | None:
+    """Return the number of the signal that waits, or None."""
+    return _pending
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Let the first signal wait while the block runs; the block looks for it with :func:`pending`.
+
+    Raises
+    ------
+    Stopped
+        At the end of the block, if a signal came that the block did not see.
+    """
+    global _deferring, _pending
+    _deferring, _pending = True, None
+    try:
+        yield
+    finally:
+        _deferring, number, _pending = False, _pending, None
+    if number is not None:
+        raise Stopped(number)
