@@ -49,9 +49,6 @@ SYSTEMS = {
 }
 
 
-SIGNALS: list[int] = []  # those that have asked this process to end
-
-
 class Outcome(NamedTuple):
     """How one job ended: its overrides, its figure, and the message of its failure."""
 
@@ -103,8 +100,7 @@ def _catch_signals() -> None:
                 with suppress(OSError):  # SIGHUP: the terminal has gone
                     os.write(2, b"\nstopping after this round; once more stops at once\n")
             return
-        SIGNALS.append(number)
-        raise Stopped(number)
+        raise interrupts.raised(number)
 
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
@@ -116,8 +112,10 @@ def _catch_signals() -> None:
 
 def _raise_stopped(error: Exception) -> None:
     """Raise the signal again where a library, interrupted half-way, made another error of it."""
-    if SIGNALS:
-        raise Stopped(SIGNALS[-1]) from error
+    try:
+        interrupts.check()
+    except Stopped as stopped:
+        raise stopped from error
 
 
 def _dispatch(argv: Sequence[str], started: float) -> int:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 _deferring = False
 _pending: int | None = None
+_raised: int | None = None
 
 
 class Stopped(KeyboardInterrupt):
@@ -26,6 +27,22 @@ class Stopped(KeyboardInterrupt):
     def __init__(self, number: int, advice: str = "") -> None:
         super().__init__(number)
         self.number, self.advice = number, advice
+
+
+def raised(number: int) -> Stopped:
+    """Return what to raise for a signal, and keep that it was raised: see :func:`check`."""
+    global _raised  # noqa: PLW0603  signals belong to the process
+    _raised = number
+    return Stopped(number)
+
+
+def check() -> None:
+    """Raise the last signal again, if what it raised was swallowed: compilers and finalizers do that.
+
+    Called where a stage or a round begins.
+    """
+    if _raised is not None:
+        raise Stopped(_raised)
 
 
 def note(number: int) -> bool:

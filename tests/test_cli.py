@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline import cli, config
-from pipeline.commands import COMMANDS
+from pipeline import cli, config, interrupts
+from pipeline.commands import COMMANDS, steps
 from pipeline.errors import DataError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -437,6 +437,26 @@ def test_a_signal_is_one_line_and_its_status(tmp_path, name, words):
     assert not list(tmp_path.rglob("*.part"))
 
 
+@pytest.mark.parametrize("swallow", ["stage", "round"])
+def test_a_signal_that_a_library_swallowed_ends_the_run_all_the_same(monkeypatch, tmp_path, swallow):
+    """Compilers and finalizers catch everything: what the handler raised is raised again at the next step."""
+    from pipeline.commands import train
+    from pipeline.reporting.stages import Stages
+
+    monkeypatch.setattr(interrupts, "_raised", None)
+    interrupts.check()
+    interrupts.raised(signal.SIGTERM)  # and nobody saw it
+    if swallow == "stage":
+        with pytest.raises(interrupts.Stopped) as stopped, Stages()("hog"):
+            pytest.fail("the stage has begun")
+    else:
+        classifier = steps.classifier(config.Classifier(n_rounds=50), "cpu")
+        X = np.random.default_rng(0).random((40, 5))
+        with pytest.raises(interrupts.Stopped) as stopped:
+            train.fit(classifier, X, np.arange(40) % 2, None)
+    assert stopped.value.number == signal.SIGTERM
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
 def test_a_signal_removes_what_is_half_written(tmp_path):
     """predict waits in the middle of its CSV: the temporary file goes, the older CSV stays."""
@@ -462,7 +482,7 @@ def test_a_signal_removes_what_is_half_written(tmp_path):
 def test_a_signal_that_a_library_turns_into_another_error_still_ends(call, fake, monkeypatch):
     """OmegaConf, interrupted in a copy, raises an error of its own."""
     fake(lambda cfg: 0.0)
-    monkeypatch.setattr(cli, "SIGNALS", [signal.SIGTERM])
+    monkeypatch.setattr(interrupts, "_raised", signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt):
         call("train", "classifier.n_rounds=0")
 

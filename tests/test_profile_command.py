@@ -13,6 +13,7 @@ from pipeline import backends, config
 from pipeline.commands import profile
 from pipeline.errors import ConfigError
 from pipeline.groups import Backend, BackendName, Classifier, Data, DataName
+from pipeline.profiling import advice
 from pipeline.reporting.stages import Stages
 from tests.conftest import ROOT
 
@@ -33,7 +34,9 @@ def found(tmp_path_factory):
     cfg = settings(
         folder, compare=["cpu", "gpu"], sweep=["dtype"], advice=True, verify_advice=True, budget=2.0
     )
-    seconds = profile.run(cfg, Stages(typed=("data=synthetic",)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(advice, "MORE", 1)  # three pairs are enough to see that they are run
+        seconds = profile.run(cfg, Stages(typed=("data=synthetic",)))
     return folder, seconds, json.loads((folder / "profile.json").read_text())
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline import backends, config, datasets
+from pipeline import backends, config, datasets, interrupts
 from pipeline.boosting import LogitBoostClassifier
 from pipeline.checkpoint import Keeper
 from pipeline.commands import keeping, steps
@@ -192,6 +192,7 @@ def fit(
     with progress(label, "rounds", done) as advance, watching:
 
         def on_round(number: int, n_rounds: int, train_loss: float, validation_loss: float | None) -> None:
+            interrupts.check()
             note = f"training {train_loss:.4f}"
             if validation_loss is not None:
                 note += f"  validation {validation_loss:.4f}"

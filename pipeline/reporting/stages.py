@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from pipeline import interrupts
 from pipeline.spans import span
 
 
@@ -34,6 +35,7 @@ class Stages:
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         """Add the time inside the ``with`` block to stage `name`."""
+        interrupts.check()
         begin = time.perf_counter()
         self.seconds.setdefault(name, 0.0)
         try:
