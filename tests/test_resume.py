@@ -472,7 +472,10 @@ def killed_until_it_ends(settings, tmp_path, rng, plan, run_dir):
             return kills
         if checkpoint.listed(run_dir):
             arguments = [f"resume={run_dir}"]
-            assert not told or told.endswith(f"with: {checkpoint.command(run_dir)}"), told
+            if (
+                told and moment == "boosting"
+            ):  # before, the program may not know yet of what it could go on from
+                assert told.endswith(f"with: {checkpoint.command(run_dir)}"), told
         elif (run_dir / "config.yaml").exists():
             status, _, words = completed([f"resume={run_dir}"], tmp_path)
             assert status == 2
