@@ -102,6 +102,13 @@ def _catch_signals() -> None:
             return
         raise interrupts.raised(number)
 
+    tell = sys.unraisablehook
+
+    def told(problem: Any) -> None:  # a finalizer caught it: the next stage or round raises it again
+        if not issubclass(problem.exc_type, Stopped):
+            tell(problem)
+
+    sys.unraisablehook = told
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
         if number is None:  # Windows has no SIGHUP

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -94,7 +94,8 @@ def test_words_give_exactly_the_settings() -> None:
     with initialize_config_dir(str(config.CONF), version_base="1.3"):
         composed = compose("train", overrides(cfg))
     OmegaConf.update(composed, "run_dir", "r")
-    assert OmegaConf.to_object(composed) == cfg
+    found = OmegaConf.to_object(composed)
+    assert config.Train(**{one.name: getattr(found, one.name) for one in fields(config.Train)}) == cfg
     assert dict(leaves(cfg))["hog.pixels_per_cell"] == [8, 8]
 
 

@@ -404,7 +404,7 @@ def test_a_needless_float64_copy_of_the_features(tmp_path, monkeypatch, planted)
     if planted:
         monkeypatch.setattr(model, "features", wasteful)
     # memory so slow that the copy is what takes the time, however fast or busy this machine is
-    slow = replace(MACHINE, copy=0.2 * GB, copy_one=0.2 * GB)
+    slow = replace(MACHINE, copy=0.02 * GB, copy_one=0.02 * GB)
     _, found = judged(cfg, slow)
     if not planted:
         assert found["hog"].excess == 0.0

@@ -237,12 +237,12 @@ def test_a_model_without_reduction_is_a_file_of_the_first_format(tmp_path):
 
 def resealed(change):
     """Return a change of a model file after which its checksum is right again."""
-    from pipeline.model import _checksum
+    from pipeline.archive import checksum
 
     def apply(arrays, header):
         change(arrays, header)
         header.pop("sha256")
-        header["sha256"] = _checksum(
+        header["sha256"] = checksum(
             {k.removeprefix("classifier."): v for k, v in arrays.items() if k != "header"}, header
         )
 
