@@ -38,6 +38,15 @@ from pipeline.reporting.stages import Stages
 
 log = logging.getLogger(__name__)
 
+DROPPED = (
+    "backend=",
+    "repeats=",
+    "sweep=",
+    "compare=",
+    "advice=",
+    "verify_advice=",
+    "stacks=",
+)  # under a profiler
 LONG = 30.0  # seconds of a run above which it is not also measured without spans
 
 
@@ -239,7 +248,7 @@ def _outlook(cfg: config.Profile, done: work.Work, report: Report) -> outlook.Ou
 
 def _profilers(typed: tuple[str, ...]) -> dict[str, str]:
     """Return the command lines that show the same run in NVIDIA's profilers."""
-    own = [word for word in typed if not word.startswith(("backend=", "repeats=", "sweep=", "compare="))]
+    own = [word for word in typed if not word.startswith(DROPPED)]
     run_ = shlex.join(
         ["python", "-m", "pipeline", "profile", *own, "backend=gpu", "repeats=1", "advice=false"]
     )
