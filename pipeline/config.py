@@ -202,7 +202,10 @@ class Plan(Train):
 
     def __post_init__(self) -> None:
         check(
-            self.images is None or 10 <= self.images <= 10**10, "images", self.images, "at least 10, or null"
+            self.images is None or 10 <= self.images <= 10**10,
+            "images",
+            self.images,
+            "from 10 to 10000000000, or null",
         )
 
 

@@ -335,6 +335,17 @@ def test_several_machines_side_by_side(quick: config.Plan, capsys: pytest.Captur
     ]
 
 
+def test_a_cache_that_cannot_be_written_does_not_cost_the_plan(
+    quick: config.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plain").write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "plain"))
+    plan.run(quick)
+    told = "".join(capsys.readouterr())
+    assert "the measurement is not kept, the next plan measures again: " in told
+    assert content_of(quick)["plans"]
+
+
 def test_too_few_images(quick: config.Plan) -> None:
     quick.data = replace(quick.data, classes=30)
     quick.images = 40
@@ -365,7 +376,12 @@ def test_other_bad_input_is_told_in_one_line(tmp_path: Path) -> None:
         (("machine=h300",), "no option 'h300' for machine; choose one of: "),
         (("machines=[t4,h300]",), "no entry 'h300'; choose from: "),
         (("machine=t4", "machine.bandwidth_gb_s=-1"), "machine.bandwidth_gb_s must be above 0"),
-        (("images=3",), "images must be at least 10, or null, not 3"),
+        (("images=3",), "images must be from 10 to 10000000000, or null, not 3"),
+        (
+            ("images=1000000000000000",),
+            "images must be from 10 to 10000000000, or null, not 1000000000000000",
+        ),
+        (("data=folder", f"data.path={tmp_path / 'absent'}"), "absent: no such folder"),
     ):
         done = run(*words, folder)
         assert done.returncode == 2, words

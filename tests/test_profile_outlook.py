@@ -43,3 +43,16 @@ def test_it_pays_from_where_its_start_is_won_back(l4):
     assert found.pays_from >= DEVICE_START / 1e-4
     slow = dataclasses.replace(l4, bandwidth_gb_s=1.0, clock_ghz=0.01, link_gb_s=0.01)
     assert outlook(CFG, WORK, {"hog": 1.0, "all": 1.0}, slow).pays_from is None
+
+
+def test_a_gpu_is_advised_only_where_its_start_is_won_back(l4):
+    """A warm run gains, but a program that starts, trains and ends does not."""
+    few = dataclasses.replace(WORK, images=600)
+    found = outlook(CFG, few, {"hog": 0.3, "all": 0.3}, l4)
+    assert found.gain > 0.0
+    assert found.pays_from is not None
+    assert found.pays_from > 600
+    assert not found.pays
+    many = dataclasses.replace(WORK, images=found.pays_from * 2)
+    assert outlook(CFG, many, {"hog": many.images * 5e-4, "all": many.images * 5e-4}, l4).pays
+    assert not outlook(CFG, WORK, {"read": 3.0, "save": 2.0, "all": 5.0}, l4).pays

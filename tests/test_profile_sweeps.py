@@ -35,6 +35,15 @@ def test_threads_find_a_serial_share_of_20_percent(tmp_path, monkeypatch):
     assert {call.data.workers for call in runner.calls[2:]} == {1, 2, 3, 4, 5, 6}  # decoding too
 
 
+def test_threads_that_do_not_help_are_said_to_be_no_faster(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweeps, "cores", lambda: 2)
+    found = sweeps.sweep(
+        "threads", settings(tmp_path), FakeRunner(lambda cfg, work: {"hog": 0.1 * work.threads})
+    )
+    assert found.fit.values["serial"] == pytest.approx(1.0)
+    assert found.fit.words == "None of the work shares out: 2 threads are no faster than one."
+
+
 def test_threads_in_doubling_steps_on_many_cores(tmp_path, monkeypatch):
     monkeypatch.setattr(sweeps, "cores", lambda: 48)
     runner = FakeRunner(lambda cfg, work: {"hog": 1.0 / work.threads})

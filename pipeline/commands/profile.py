@@ -120,7 +120,7 @@ def run(cfg: config.Profile, stages: Stages | None = None) -> float:
             heard,
             measured,
             cfg.budget,
-            forecast_gpu=lambda _: None if told is None else (told.seconds, told.words),
+            forecast_gpu=lambda _: None if told is None or not told.pays else (told.seconds, told.words),
             tell=_tell,
         )
         report = dataclasses.replace(report, gpu=told.words if told is not None else None)

@@ -29,6 +29,9 @@ def amdahl(points: Sequence[Point]) -> Fit:
     end = f"no number of threads makes it more than {1.0 / serial:.3g} times as fast as one" if serial > 0.005 else (
         "more threads would go on to pay"
     )  # fmt: skip
+    if serial > 0.995:
+        words = f"None of the work shares out: {most:.0f} threads are no faster than one."
+        return Fit("amdahl", {"serial": serial, "seconds_one": one}, words)
     words = (
         f"{serial:.0%} of the work of one thread does not share out: {most:.0f} threads are {gain:.2g} times as fast "
         f"as one, and {end}."

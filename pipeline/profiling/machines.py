@@ -169,7 +169,13 @@ def kept(key: dict[str, Any]) -> Measured | None:
     try:
         content = json.loads(_place(key).read_text(encoding="utf-8"))
         return Measured.from_dict(content["measured"])
-    except (OSError, ValueError, KeyError, TypeError):  # absent, damaged or of another version: measure again
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+    ):  # absent, damaged or of another version: measure again
         return None
 
 

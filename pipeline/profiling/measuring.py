@@ -19,7 +19,7 @@ from typing import Any
 
 from pipeline import config
 from pipeline.config import DataName
-from pipeline.errors import PipelineError
+from pipeline.errors import OutputError, PipelineError
 from pipeline.profiling import machines, samples
 from pipeline.profiling.machines import Measured
 from pipeline.profiling.probes import fitted, observed
@@ -65,7 +65,10 @@ def this_machine(
         found = measure(
             replace(cfg, run_dir=name), machine.sample, source, runner, limits, launch or launched
         )
-    machines.keep(key, found)
+    try:
+        machines.keep(key, found)
+    except OutputError as problem:  # minutes of measuring are not thrown away for want of a cache
+        say(f"the measurement is not kept, the next plan measures again: {problem}")
     return found
 
 

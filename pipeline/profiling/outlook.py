@@ -26,12 +26,19 @@ class Outlook:
     gain : seconds less than here
     pays_from : images from which on a process of its own is faster there, its start included; None: never
     words : the same for a person
+    images : of the run
     """
 
     seconds: float
     gain: float
     pays_from: int | None
     words: str
+    images: int
+
+    @property
+    def pays(self) -> bool:
+        """Whether a process of its own with these images is faster there: only then is a GPU advised."""
+        return self.pays_from is not None and self.images >= self.pays_from
 
 
 def outlook(cfg: config.Train, work: Work, seconds: Mapping[str, float], machine: config.Machine) -> Outlook:
@@ -94,4 +101,4 @@ def outlook(cfg: config.Train, work: Work, seconds: Mapping[str, float], machine
         f"{machine.name}: {warm:.2g} s instead of {whole:.2g} s, a forecast from its datasheet, never run. "
         f"In a process of its own it pays {pays}."
     )
-    return Outlook(warm, whole - warm, from_on, words)
+    return Outlook(warm, whole - warm, from_on, words, work.images)

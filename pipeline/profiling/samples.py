@@ -42,7 +42,7 @@ def look(data: config.Data, image: config.Image) -> Source:
         loaded = datasets.load(data, image)
         return Source("digits", len(loaded.images), len(loaded.images.class_names))
     path = Path(data.path).expanduser()
-    if path.is_dir():
+    if data.name is DataName.folder or path.is_dir():
         listing = scan(path)
         entries = [entry for entry in listing.entries if entry.label >= 0]
         size = sum(Path(entry.path).stat().st_size for entry in entries)

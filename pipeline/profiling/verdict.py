@@ -157,7 +157,7 @@ NAMES = {
 }
 MEANS = {
     Cause.files: "A faster disk or a packed set would help, a faster processor would not",
-    Cause.python: "It is the overhead of many small steps: more cores or a GPU would not help",
+    Cause.python: "It is the overhead of many small steps: more cores would not help, fewer or larger steps would",
     Cause.one_core: "One core works while the others wait: a faster core would help, more cores would not",
     Cause.memory: "Numbers cannot be fetched faster: fewer or smaller ones would help, faster arithmetic would not",
     Cause.arithmetic: "The processor computes all the time: more cores, a GPU or less work would help",
