@@ -199,7 +199,7 @@ def _run(name: str, arguments: list[str], started: float) -> int:
     if len(outcomes) > 1:
         from pipeline.reporting.tables import sweep_table
 
-        sweep_table(outcomes)
+        sweep_table(outcomes, "seconds" if name == "profile" else "log-loss")
     return 2 if any(outcome.failure for outcome in outcomes) else 0
 
 

@@ -195,6 +195,18 @@ def test_a_damaged_measurement_is_measured_again(cfg: config.Train) -> None:
     assert len(pretended.runs) == 2 * done
 
 
+@pytest.mark.parametrize(
+    "content", ["{bad", "[]", "{}", '{"measured": []}', '{"measured": {"models": []}}', "null"]
+)
+def test_a_kept_file_of_any_other_content_counts_as_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    place = tmp_path / "kept.json"
+    place.write_text(content)
+    monkeypatch.setattr(machines, "_place", lambda key: place)
+    assert machines.kept({}) is None
+
+
 def test_large_images_are_measured_on_fewer(cfg: config.Train) -> None:
     pretended = Pretended()
     found = measured(replace(cfg, image=config.Image(height=400, width=800)), pretended)

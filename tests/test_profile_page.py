@@ -13,6 +13,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from pipeline import config
 from pipeline.profiling import report as schema
 from pipeline.reporting import profile_page, profile_roofline, profile_sweeps
 from tests import profile_sample
@@ -219,3 +220,17 @@ def test_the_template_is_in_the_wheel(tmp_path):
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
     assert {f"pipeline/reporting/profile.{end}" for end in ("html.j2", "css")} <= set(names)
+
+
+def test_settings_are_written_as_they_are_typed():
+    cfg = dataclasses.asdict(config.Train(run_dir=""))
+    rows = dict(profile_page.flattened(cfg))
+    assert rows["backend.name"] == "cpu"
+    assert rows["data.path"] == "null"
+    assert rows["plots"] == "true"
+    assert rows["data.max_pixels"] == "100,000,000"
+
+
+def test_work_names_no_components_where_there_are_none():
+    assert dict(profile_page.work_rows({"images": 1000, "components": None})) == {"Images": "1,000"}
+    assert dict(profile_page.work_rows({"components": 40})) == {"Principal components": "40"}

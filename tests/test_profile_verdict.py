@@ -121,6 +121,12 @@ def test_the_share_is_that_of_the_nearest_limit():
     assert "float64" in judge("boost/sums", row(2.0, 3.9), wide, MACHINE, 4).limit
 
 
+def test_a_share_near_nothing_is_not_told_as_nothing():
+    found = judge("read", row(1.0, 3.0), Count(3 * MB, kind="memory"), MACHINE, 4)
+    assert "less than 1% of this machine's memory bandwidth" in found.words
+    assert " 0%" not in found.words
+
+
 def test_arrays_in_cache_do_not_exceed_the_limit_in_words():
     found = judge("boost/update", row(1.0, 3.9), Count(45 * GB, kind="memory"), MACHINE, 4)
     assert found.cause is Cause.memory

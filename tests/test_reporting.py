@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 from sklearn import metrics as truth
 
+from pipeline.cli import Outcome
 from pipeline.reporting import help as texts
 from pipeline.reporting import plots, tables
 from pipeline.reporting.metrics import confused, score
@@ -155,3 +156,13 @@ def test_cell_importances_are_drawn(tmp_path):
     importances = np.arange(72.0).reshape(6, 12) / np.arange(72.0).sum()
     plots.cell_importances(importances, tmp_path / "c.png")
     assert Image.open(tmp_path / "c.png").size[0] > 300
+
+
+@pytest.mark.parametrize("figure", ["log-loss", "seconds"])
+def test_a_table_of_a_sweep_names_its_figure(figure, capsys):
+    jobs = [Outcome([f"seed={number}", "plots=false"], 0.5, None) for number in range(2)]
+    tables.sweep_table(jobs, figure)
+    told = capsys.readouterr().out
+    assert figure in told
+    assert "seed=1" in told
+    assert "plots" not in told

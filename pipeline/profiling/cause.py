@@ -69,7 +69,7 @@ class Share:
     def words(self) -> str:
         """Say so."""
         if self.value <= 1.0:
-            return f"{self.value:.0%} of {self.limit}"
+            return f"{f'{self.value:.0%}' if self.value >= 0.005 else 'less than 1%'} of {self.limit}"
         return f"all of {self.limit}, and more: part of it stays in cache"
 
 

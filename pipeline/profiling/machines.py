@@ -169,14 +169,8 @@ def kept(key: dict[str, Any]) -> Measured | None:
     try:
         content = json.loads(_place(key).read_text(encoding="utf-8"))
         return Measured.from_dict(content["measured"])
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-    ):  # absent, damaged or of another version: measure again
-        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # absent, damaged or of another version: measure again
 
 
 def keep(key: dict[str, Any], measured: Measured) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ WORK = {
     "classes": "Classes",
     "n_features": "Features of an image",
     "rounds": "Rounds",
+    "components": "Principal components",
     "columns": "Features of a round",
     "learner": "Learner",
     "backend": "Backend",
@@ -165,12 +167,21 @@ def flattened(tree: Mapping[str, Any], above: str = "") -> Iterable[tuple[str, s
         if isinstance(value, Mapping):
             yield from flattened(value, f"{name}.")
         else:
-            yield name, f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+            yield name, _plain(value)
+
+
+def _plain(value: Any) -> str:
+    """Return a setting as it is typed: enumerations by name, null and true as in YAML."""
+    if isinstance(value, Enum):
+        return value.name
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def work_rows(work: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     """Return name and value of what was to be done."""
-    for key, value in flattened(work):
+    for key, value in flattened({key: value for key, value in work.items() if value is not None}):
         name = WORK.get(key, key)
         yield name, units.amount(work[key], "B") if key == "file_bytes" else value
 

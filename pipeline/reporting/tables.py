@@ -105,8 +105,8 @@ def class_table(scores: Scores) -> None:
     table("Classes", ("class", "precision", "recall", "F1", "images"), rows)
 
 
-def sweep_table(outcomes: Sequence[Any]) -> None:
-    """Print how each job of a sweep ended: the settings in which it differs, and its figure."""
+def sweep_table(outcomes: Sequence[Any], figure: str = "log-loss") -> None:
+    """Print how each job of a sweep ended: the settings in which it differs, and its figure, named `figure`."""
     common = set.intersection(*[set(job.overrides) for job in outcomes])
     rows = []
     for number, job in enumerate(outcomes):
@@ -115,4 +115,4 @@ def sweep_table(outcomes: Sequence[Any]) -> None:
     if all(job.figure is None for job in outcomes):  # predict and pack have none
         table("Sweep", ("job", "what"), [(number, what) for number, _, what in rows])
     else:
-        table("Sweep", ("job", "log-loss", "what"), rows)
+        table("Sweep", ("job", figure, "what"), rows)
