@@ -23,6 +23,7 @@ from pipeline.profiling.cost import forecast as forecast_of
 from pipeline.profiling.machines import Measured
 from pipeline.profiling.probes import StageModel
 from pipeline.profiling.work import Work, describe
+from pipeline.reporting import plan_tables
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -320,6 +321,13 @@ def test_a_gpu_is_a_forecast_and_says_so(quick: config.Plan, capsys: pytest.Capt
     assert only["label"] == "forecast, never measured"
     assert only["price"] == pytest.approx(only["seconds"] / 1000.0)
     assert only["watt_hours"] == pytest.approx(700 * only["seconds"] / 3600)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(0.0643, "0.064"), (2.88, "2.9"), (99.7, "100"), (109690.0, "109,690")]
+)
+def test_energy_has_no_exponent(value: float, words: str) -> None:
+    assert plan_tables.watt_hours(value) == words
 
 
 def test_several_machines_side_by_side(quick: config.Plan, capsys: pytest.CaptureFixture[str]) -> None:

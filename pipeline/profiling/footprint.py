@@ -117,7 +117,7 @@ def footprint(work: Work, base: float, host_memory: float, device_memory: float 
             Need("hog", host + 2 * chunk, resident + chunk,
                  f"{min(work.images, IMAGES_AT_ONCE):,} images at a time; {where}"),
             Need("boost", host + (other if streamed else 0.0), resident + must + least,
-                 f"{at_once:,} rows of a class at a time"),
+                 f"{at_once:,} {'row' if at_once == 1 else 'rows'} of a class at a time"),
             Need("evaluate", host + work.tested * J * 32.0, resident, "features, probabilities"),
         ),
         host_memory,

@@ -79,7 +79,7 @@ def _answers(
     price = plan.price
     yield "cost", "machine.price_per_hour=... tells" if price is None else money(price)
     if plan.energy is not None:
-        yield "energy", f"at most {plan.energy:.2g} Wh ({machine.power_watts:.0f} W all the time)"
+        yield "energy", f"at most {watt_hours(plan.energy)} Wh ({machine.power_watts:.0f} W all the time)"
     if machine.source:
         yield "source", f"{machine.source} ({machine.year})"
 
@@ -146,7 +146,7 @@ def _row(plan: Forecast, own: Forecast, from_on: int | None) -> tuple[str, ...]:
         "yes" if plan.footprint.fits else "NO",
         "-" if device is None else size(device) + (", streams" if plan.footprint.streamed else ""),
         "-" if bandwidth is None else f"{bandwidth:,.0f}",
-        "-" if energy is None else f"{energy:.2g}",
+        "-" if energy is None else watt_hours(energy),
         "-" if price is None else money(price),
         f"{longest.stage} {longest.seconds / plan.seconds:.0%}: {longest.limit}",
     )
@@ -169,3 +169,8 @@ def size(count: float) -> str:
 def money(value: float) -> str:
     """Return an amount of any currency with at least two digits that count."""
     return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
+
+
+def watt_hours(value: float) -> str:
+    """Return an energy without an exponent, with at least two digits that count."""
+    return f"{value:,.0f}" if value >= 10.0 else f"{value:.2g}"
