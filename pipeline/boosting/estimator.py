@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,13 @@ from sklearn.utils.validation import check_is_fitted, check_random_state
 
 from pipeline import backends
 from pipeline.boosting import checks, state
-from pipeline.boosting.learners import Design, evaluate, make_learner
+from pipeline.boosting.learners import Design, make_learner
 from pipeline.boosting.linear import LinearModel, importances
-from pipeline.boosting.loop import History, OnRound, Rules, Scores, boost, start_scores
+from pipeline.boosting.loop import History, OnRound, Rules, boost, start_scores
 from pipeline.boosting.loss import softmax
+from pipeline.boosting.partition import Frame, Partition, RowBlocks
+from pipeline.boosting.steps import evaluate
+from pipeline.boosting.team import Team
 from pipeline.spans import span
 
 PROMOTED = 1 << 17  # numbers in X up to which float64 is used always: below a millisecond a round
@@ -199,7 +202,48 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
             held_out = checks.validation_set(self, backend, validation)
         elif self.early_stopping:
             X, held_out, y, weight = self._cut_validation(backend, X, y, weight)
-        self._boost(backend, X, y, weight, held_out, on_round or checks.printer(self.verbose))
+        watched = None if held_out is None else self._in_memory(backend, *held_out)
+        self._boost(backend, self._in_memory(backend, X, y, weight), watched, on_round)
+        return self
+
+    def fit_partitions(
+        self,
+        parts: Sequence[tuple[RowBlocks, Any]],
+        *,
+        validation: Sequence[tuple[RowBlocks, Any]] | None = None,
+        on_round: OnRound | None = None,
+    ) -> LogitBoostClassifier:
+        """Fit the model to rows that do not lie in memory; the result is that of :meth:`fit` up to rounding.
+
+        Parameters
+        ----------
+        parts : partitions of the training set, each its rows and their labels; one may be empty
+        validation : the same of the rows whose log-loss is followed
+        on_round : as for :meth:`fit`
+
+        Raises
+        ------
+        ValueError
+            As :meth:`fit`; and for early stopping without a validation set, for `trim`, which needs the weights of
+            all rows at once, and for `warm_start`.
+        """
+        checks.parameters(self)
+        checks.partitions(self, parts, validation)
+        backend = backends.get(self.backend)
+        self.__dict__.pop("n_rounds_", None)
+        labels = [np.asarray(y) for _, y in parts]
+        y = np.concatenate(labels)
+        self._set_classes(y)
+        weight = checks.sample_weight(None, self.class_weight, y)
+        self.n_features_in_ = parts[0][0].shape[1]
+        self.dtype_ = "float64" if len(y) * self.n_features_in_ <= PROMOTED else self.dtype
+        self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        self._history = History()
+        cuts = np.cumsum([len(one) for one in labels])[:-1]
+        rows = zip(parts, labels, np.split(weight, cuts), strict=True)
+        train = [Partition(backend, one[0], self._codes(own), s) for one, own, s in rows]
+        watched = [Partition(backend, X, self._codes(own), np.ones(len(own))) for X, own in validation or ()]
+        self._boost(backend, Team(backend, train), Team(backend, watched) if watched else None, on_round)
         return self
 
     def _set_classes(self, y: np.ndarray) -> None:
@@ -227,42 +271,40 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
             ) from error
         return backend.rows(X, kept), (backend.rows(X, held), y[held], weight[held]), y[kept], weight[kept]
 
-    def _boost(self, backend, X, y, weight, held_out, on_round) -> None:
+    def _in_memory(self, backend, X, y, weight) -> Team:
+        """Return rows that lie in memory as one partition."""
+        return Team(backend, [Partition(backend, backend.put(X), self._codes(y), weight)])
+
+    def _codes(self, y) -> np.ndarray:
+        return np.searchsorted(self.classes_, y)
+
+    def _boost(self, backend, train: Team, watched: Team | None, on_round) -> None:
         with span("set-up"):
-            design, train, watched, variance = self._set_up(backend, X, y, weight, held_out)
+            design, variance = self._set_up(backend, train, watched)
         patience = self.patience if self.early_stopping else None
-        rules = Rules(self.n_rounds, self.learning_rate, self.z_max, self.clip, self.trim, patience)
+        rules = Rules(self.n_rounds, self.learning_rate, patience)
         learner = make_learner(self.get_params())
+        on_round = on_round or checks.printer(self.verbose)
         history = boost(design, learner, rules, train, watched, self._history, on_round)
         self.stopped_ = history.stopped
         history.keep(history.best_round)
-        self.center_ = backend.get(design.center)
         self._finish(backend, history, variance)
 
-    def _set_up(self, backend, X, y, weight, held_out):
-        """Return what the rounds need: the design, the scores of training and validation rows, the variances."""
-        device = backend.put(X)
-        mean, variance = backend.wls.column_moments(device, backend.put(weight))
-        variance = backend.get(variance)
-        checks.magnitude(backend.get(mean), variance, X.shape[0], self.dtype_)
-        warm = bool(self._history.steps)
-        center = backend.put(self.center_) if warm else mean
+    def _set_up(self, backend, train: Team, watched: Team | None) -> tuple[Design, np.ndarray]:
+        """Prepare the partitions for the rounds; return what the rounds need to know, and the variances."""
+        found = train.moments(self.dtype_)
+        variance = found.variance
+        checks.magnitude(found.mean, variance, found.rows, self.dtype_)
+        steps = self._history.steps
+        if not steps:  # rounds that go on keep their centre
+            self.center_ = found.mean
+        p, J = self.n_features_in_, self.classes_.size
+        frame = Frame(self.center_, J, self.seed_, self.dtype_, self.z_max, self.clip, self.trim)
+        for team in (train, watched):
+            if team is not None:
+                team.begin(frame, steps)
         active = np.flatnonzero(variance > 0.0)
-        design = Design(backend, device, center, active, float(variance.sum()), self.seed_)
-        train = self._scores(design, device, y, weight)
-        watched = None
-        if held_out is not None:
-            watched = self._scores(design, backend.put(held_out[0]), *held_out[1:])
-        return design, train, watched, variance
-
-    def _scores(self, design: Design, X, y, weight) -> Scores:
-        backend, J = design.backend, self.classes_.size
-        if backend.scores is not None:
-            labels = backend.scores.targets(np.searchsorted(self.classes_, y), J)
-        else:
-            labels = backend.put((np.asarray(y)[:, None] == self.classes_[None, :]).astype(self.dtype_))
-        F = start_scores(backend, self.seed_, self._history.steps, X, design.center, J)
-        return Scores(X, F, labels, backend.put(weight.astype(self.dtype_)), float(weight.sum()))
+        return Design(backend, p, J, active, float(variance.sum()), self.seed_, self.dtype_), variance
 
     def _finish(self, backend, history: History, variance: np.ndarray) -> None:
         """Bring the model home and set the fitted attributes."""
