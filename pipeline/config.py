@@ -29,8 +29,11 @@ from pipeline.groups import (
     MachineKind,
     Preprocess,
     PreprocessName,
+    Scale,
+    ScaleName,
     Split,
     check,
+    size_in_bytes,
     whole,
 )
 
@@ -59,10 +62,13 @@ __all__ = [
     "Preprocess",
     "PreprocessName",
     "Profile",
+    "Scale",
+    "ScaleName",
     "Split",
     "Train",
     "keys",
     "register",
+    "size_in_bytes",
 ]
 
 HERE = Path(__file__).resolve().parent
@@ -81,6 +87,7 @@ class Train:
     hog: Hog = field(default_factory=Hog)
     classifier: Classifier = field(default_factory=Classifier)
     split: Split = field(default_factory=Split)
+    scale: Scale = field(default_factory=Scale)
     run_dir: str = MISSING  # filled in by the command line
     plots: bool = True  # false: no PNG files
     chunk: int = 1024  # images in memory at a time, beside the features; fewer need less

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from pipeline import backends, config, datasets
 from pipeline.boosting import LogitBoostClassifier
+from pipeline.boosting.loop import OnRound
 from pipeline.commands import steps
 from pipeline.errors import ConfigError
 from pipeline.model import Model, save_model
@@ -65,6 +67,10 @@ def train(cfg: config.Train, stages: Stages) -> Trained:
     folder = Path(cfg.run_dir)
     steps.check_layout(cfg.hog, cfg.image)
     hog = steps.extractor(cfg.hog, cfg.image, name)
+    if cfg.scale.name is config.ScaleName.outofcore:
+        from pipeline.commands import outofcore
+
+        return outofcore.run(cfg, hog, stages)
 
     with backend.threads(cfg.backend.threads):
         loaded = steps.read(cfg.data, cfg.image, cfg.run_dir, stages)
@@ -100,8 +106,46 @@ def train(cfg: config.Train, stages: Stages) -> Trained:
             proba = model.proba_of_features(X_test)
             scores = score(labels[held_out], proba, images.class_names)
 
+    return finish(
+        cfg,
+        stages,
+        model,
+        scores,
+        proba,
+        images,
+        Parts(fitted, watched, held_out, len(twins)),
+        loaded.rejected,
+        loaded.native_seconds,
+        X,
+    )
+
+
+class Parts(NamedTuple):
+    """Numbers of the images of each part, and how many held-out ones equal a training image."""
+
+    fitted: np.ndarray
+    watched: np.ndarray
+    held_out: np.ndarray
+    twins: int
+
+
+def finish(
+    cfg: config.Train,
+    stages: Stages,
+    model: Model,
+    scores: Scores,
+    proba: np.ndarray,
+    images: datasets.Images,
+    parts: Parts,
+    rejected: list[datasets.Rejected],
+    native_seconds: dict[str, float],
+    X: Any,
+) -> Trained:
+    """Write the model, the predictions, the plots and the figures into the run folder."""
+    folder, held_out = Path(cfg.run_dir), parts.held_out
+    labels = steps.require_labels(images, cfg.data)
     with stages("save"):
-        model.summary = _summary(cfg, len(fitted), len(held_out), scores, classifier)
+        model.summary = _summary(cfg, len(parts.fitted), len(held_out), scores, model.classifier)
         save_model(folder / "model.npz", model)
         paths = [images.paths[i] for i in held_out]
         steps.write_predictions(
@@ -109,8 +153,13 @@ def train(cfg: config.Train, stages: Stages) -> Trained:
         )
         if cfg.plots:
             _draw(scores, model, folder)
-    counts = {"all": len(images), "fit": len(fitted), "validation": len(watched), "test": len(held_out)}
-    content = _figures(model, scores, counts, len(twins), loaded, stages)
+    counts = {
+        "all": len(images),
+        "fit": len(parts.fitted),
+        "validation": len(parts.watched),
+        "test": len(held_out),
+    }
+    content = _figures(model, scores, counts, parts.twins, (len(rejected), native_seconds), stages)
     steps.write_json(folder / "metrics.json", content)
     return Trained(model, scores, content, images, X)
 
@@ -120,7 +169,7 @@ def _figures(
     scores: Scores,
     counts: dict[str, int],
     twins: int,
-    loaded: datasets.Loaded,
+    reading: tuple[int, dict[str, float]],  # rejected files, seconds
     stages: Stages,
 ) -> dict[str, Any]:
     """Return the content of metrics.json."""
@@ -130,10 +179,10 @@ def _figures(
         "train_loss": classifier.train_loss_[classifier.n_rounds_ - 1],
         "rounds": classifier.n_rounds_,
         "images": counts,
-        "rejected": len(loaded.rejected),
+        "rejected": reading[0],
         "duplicates": twins,
         "features": model.extractor.layout_.n_features,
-        "read_seconds": loaded.native_seconds,
+        "read_seconds": reading[1],
         "backend": model.extractor.backend,
         **steps.circumstances(stages),
     }
@@ -156,6 +205,15 @@ def fit(
     label: str = "boost",
 ) -> LogitBoostClassifier:
     """Fit the classifier with a progress bar of its rounds."""
+    return with_progress(
+        lambda on_round: classifier.fit(X, labels, validation=validation, on_round=on_round), label
+    )
+
+
+def with_progress(
+    work: Callable[[OnRound], LogitBoostClassifier], label: str = "boost"
+) -> LogitBoostClassifier:
+    """Return work(on_round), with a progress bar of the rounds; what a fit refuses is a ConfigError."""
     with progress(label, "rounds") as advance:
 
         def on_round(number: int, n_rounds: int, train_loss: float, validation_loss: float | None) -> None:
@@ -165,7 +223,7 @@ def fit(
             advance(number, n_rounds, note)
 
         try:
-            return classifier.fit(X, labels, validation=validation, on_round=on_round)
+            return work(on_round)
         except ValueError as error:  # what the estimator refuses, and a system that cannot be solved
             raise ConfigError(f"the classifier cannot be fitted: {' '.join(str(error).split())}") from error
 

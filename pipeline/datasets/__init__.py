@@ -10,7 +10,7 @@ from pipeline.datasets.images import (
     write_rejected,
 )
 from pipeline.datasets.packing import PackReport, pack
-from pipeline.datasets.source import load, stream
+from pipeline.datasets.source import load, stream, stream_labelled
 from pipeline.datasets.split import Split, folds, split, validation_split, with_groups
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "pack",
     "split",
     "stream",
+    "stream_labelled",
     "validation_split",
     "with_groups",
     "write_rejected",

@@ -92,6 +92,30 @@ def stream(
         return _told(_stream(data, image, chunk, progress), data)
 
 
+def stream_labelled(
+    data: config.Data, image: config.Image, chunk: int, progress: Progress | None = None
+) -> Iterator[Loaded]:
+    """Yield the pictures that ``load`` gives, in the same order, a chunk at a time.
+
+    Raises
+    ------
+    ConfigError, DataError
+        As ``load``; on the way where ``load`` would decode.
+    """
+    with _reading(data):
+        kind, path = _resolve(data)
+        if kind is DataName.folder:
+            assert path is not None
+            chunks = _stream_files(path, _labelled(path), data, image, chunk=chunk, progress=progress)
+        elif kind is None:
+            raise DataError(
+                f"data.path={path}: one file is no labelled set; expected a folder or a packed set"
+            )
+        else:
+            chunks = _stream(data, image, chunk, progress)
+        return _told(chunks, data)
+
+
 def _told(chunks: Iterator[Loaded], data: config.Data) -> Iterator[Loaded]:
     with _reading(data):
         yield from chunks
@@ -162,8 +186,8 @@ def _resolve(data: config.Data) -> tuple[DataName | None, Path | None]:
     return (DataName.packed, path) if packed else (None, path)
 
 
-def _load_folder(path: Path, data: config.Data, image: config.Image, progress: Progress | None) -> Loaded:
-    begin = perf_counter()
+def _labelled(path: Path) -> Listing:
+    """Return the pictures in class folders, and as rejected what lies beside them."""
     listing = scan(path)
     if not listing.class_names:
         raise DataError(
@@ -180,6 +204,13 @@ def _load_folder(path: Path, data: config.Data, image: config.Image, progress: P
         )
     rejected = list(listing.rejected)
     rejected += [Rejected(entry.name, "lies beside the class folders: no class") for entry in listing.loose]
+    return replace(listing, entries=entries, rejected=rejected)
+
+
+def _load_folder(path: Path, data: config.Data, image: config.Image, progress: Progress | None) -> Loaded:
+    begin = perf_counter()
+    listing = _labelled(path)
+    entries, rejected = listing.entries, list(listing.rejected)
     pixels = allocate(len(entries), image)
     read = perf_counter()
     with span("decode"):
