@@ -23,6 +23,9 @@ from pipeline.scale.rows import Buffers, Cells, StoredRows
 from pipeline.scale.store import Store, make_folder
 from tests.conftest import ROOT
 
+# Without a penalty, or with features that hardly differ, rounding of float32 Gram matrices shows: local fits of the same
+# rows in another order differ by 1e-5, and partitions, added in float64, come closer to float64 than the local fit.
+ILL_CONDITIONED = ("full", "random_features")
 LEARNERS = ("subspace", "full", "ridge", "componentwise", "random_features")
 SIZE = config.Image(height=16, width=32)
 
@@ -89,8 +92,14 @@ def test_partitions_equal_local(kept, learner, J, dtype, how):
     apart = LogitBoostClassifier(**given).fit_partitions(data.parts(how))
     assert apart.dtype_ == local.dtype_ == dtype
     tolerance = 1e-10 if dtype == "float64" else 1e-6
-    wanted = local.predict_proba(data.X)
-    np.testing.assert_allclose(apart.predict_proba(data.X), wanted, rtol=0, atol=tolerance)
+    wanted, found = local.predict_proba(data.X), apart.predict_proba(data.X)
+    if dtype == "float32" and learner in ILL_CONDITIONED:
+        exact = (
+            LogitBoostClassifier(**{**given, "dtype": "float64"}).fit(data.X, data.y).predict_proba(data.X)
+        )
+        assert np.abs(found - exact).max() <= max(np.abs(wanted - exact).max(), 1e-6)
+        tolerance = 2e-5
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=tolerance)
     np.testing.assert_allclose(apart.train_loss_, local.train_loss_, rtol=0, atol=tolerance)
     np.testing.assert_array_equal(apart.rank_, local.rank_)
     np.testing.assert_array_equal(apart.ladder_, local.ladder_)
@@ -321,16 +330,17 @@ CHILD = """
         return int(line.split()[1]) * 1024
 
     folder, scale, n = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    limit = 400 * 10**6
-    data = config.Data(name=config.DataName.synthetic, n=n, classes=4, workers=2)
+    folder.mkdir()
+    limit = 500 * 10**6
     def settings(name, n):
         return config.Train(data=config.Data(name=config.DataName.synthetic, n=n, classes=4, workers=2), plots=False,
             run_dir=str(folder), classifier=config.Classifier(n_rounds=3),
-            scale=config.Scale(name=config.ScaleName[name], memory_limit="400MB"))
+            scale=config.Scale(name=config.ScaleName[name], memory_limit="500MB"))
     with backends.get("cpu").threads(2):
         train.train(settings("local", 300), Stages())  # imports, compiles and starts the threads
-        # What the process may still map: its limit, less what it holds. Threads' stacks are reserved, not used.
-        room = limit - resident() + 64 * 2**20
+        # What the process may still map: its limit, less what it holds. The stacks and heaps of threads are
+        # reserved, not used: they count here, but not as memory.
+        room = limit - resident() + 160 * 2**20
         resource.setrlimit(resource.RLIMIT_AS, (status("VmSize") + room,) * 2)
         trained = train.train(settings(scale, n), Stages())
     print(status("VmHWM"), trained.content["test"]["accuracy"])
@@ -339,14 +349,14 @@ CHILD = """
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc and sets RLIMIT_AS")
 def test_memory_stays_under_the_limit(tmp_path):
-    """20,000 images: 260 MB of features and 100 MB of pixels, in a process of 400 MB that may not map more."""
+    """36,000 images: 470 MB of features and 180 MB of pixels, in a process of 500 MB that may not map more."""
     child = [sys.executable, "-c", textwrap.dedent(CHILD)]
     run = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": 240}
-    done = subprocess.run([*child, str(tmp_path / "a"), "outofcore", "20000"], check=False, **run)
+    done = subprocess.run([*child, str(tmp_path / "a"), "outofcore", "36000"], check=False, **run)
     assert done.returncode == 0, done.stderr[-2000:]
     peak, accuracy = done.stdout.split()[-2:]
-    assert int(peak) <= 400 * 10**6
+    assert int(peak) <= 500 * 10**6
     assert float(accuracy) > 0.9
-    local = subprocess.run([*child, str(tmp_path / "b"), "local", "20000"], check=False, **run)
+    local = subprocess.run([*child, str(tmp_path / "b"), "local", "36000"], check=False, **run)
     assert local.returncode != 0  # the limit is a real one: in memory the same set does not fit
     assert "MemoryError" in local.stderr or "Unable to allocate" in local.stderr or "memory" in local.stderr

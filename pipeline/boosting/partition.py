@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Array = Any
 
+SLICE = 256  # rows of a block whose moments are taken at a time: they are copied in float64
+
 
 class RowBlocks(Protocol):
     """Rows that do not lie in memory at once."""
@@ -168,14 +170,17 @@ class Partition:
 
     def moments(self, dtype: str) -> Moments | None:
         """Return mean and variance of each column; None for no rows or no weight."""
-        backend, found = self.backend, []
+        backend, found = self.backend, None
         for part, X in self._blocks(dtype):
             weight = self.sample_weight[part]
-            if (weight > 0.0).any():
-                mean, variance = backend.wls.column_moments(X, backend.put(weight))
-                total = float(weight.sum())
-                found.append(Moments(backend.get(mean), backend.get(variance), total, len(weight)))
-        return pooled(found)
+            size = SLICE if self.streams else len(weight)
+            for a in range(0, len(weight), size):
+                s = weight[a : a + size]
+                if (s > 0.0).any():
+                    mean, variance = backend.wls.column_moments(X[a : a + size, :], backend.put(s))
+                    more = Moments(backend.get(mean), backend.get(variance), float(s.sum()), len(s))
+                    found = more if found is None else pooled([found, more])
+        return found
 
     def begin(self, frame: Frame, steps: list[Step]) -> None:
         """Take up the fit, with the scores that `steps` give."""

@@ -59,6 +59,7 @@ class Work:
     item : bytes of a number of the rounds
     kept : bytes of a row on disk
     feature : bytes of a number of the features
+    chunk : bytes of a file, which is mapped while its rows are expanded
     """
 
     p: int
@@ -68,6 +69,7 @@ class Work:
     item: int
     kept: int
     feature: int
+    chunk: int
     random: bool
     componentwise: bool
 
@@ -90,4 +92,5 @@ class Work:
         """Return the bytes that do not depend on rows or on the classes in a request."""
         buffers = 1 << 22 if self.q > 768 or self.random else 1 << 20
         draw = 3 * self.p * self.q * self.item if self.random else 0
-        return 4 * buffers * self.item // 2 + draw + 8 * 8 * self.p * 4
+        moments = 3 * 8 * 256 * self.p
+        return 4 * buffers * self.item // 2 + draw + self.chunk + moments

@@ -206,6 +206,7 @@ def _work(kept: Kept, cfg: config.Train, n: int) -> Work:
         item=8 if double else 4,
         kept=kept.store.width * kept.store.dtype.itemsize,
         feature=kept.format.dtype.itemsize,
+        chunk=max(chunk.size for chunk in kept.store.chunks),
         random=learner == "random_features",
         componentwise=learner == "componentwise",
     )
