@@ -23,8 +23,8 @@ from pipeline.scale.rows import Buffers, Cells, StoredRows
 from pipeline.scale.store import Store, make_folder
 from tests.conftest import ROOT
 
-# Without a penalty, or with features that hardly differ, rounding of float32 Gram matrices shows: local fits of the same
-# rows in another order differ by 1e-5, and partitions, added in float64, come closer to float64 than the local fit.
+# Without a penalty, or with features that hardly differ, rounding of float32 Gram matrices shows: local fits of the
+# same rows in another order differ by 1e-5; partitions, added in float64, come closer to float64 than the local fit.
 ILL_CONDITIONED = ("full", "random_features")
 LEARNERS = ("subspace", "full", "ridge", "componentwise", "random_features")
 SIZE = config.Image(height=16, width=32)

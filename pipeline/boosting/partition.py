@@ -170,17 +170,21 @@ class Partition:
 
     def moments(self, dtype: str) -> Moments | None:
         """Return mean and variance of each column; None for no rows or no weight."""
-        backend, found = self.backend, None
+        found = None
         for part, X in self._blocks(dtype):
             weight = self.sample_weight[part]
-            size = SLICE if self.streams else len(weight)
-            for a in range(0, len(weight), size):
-                s = weight[a : a + size]
-                if (s > 0.0).any():
-                    mean, variance = backend.wls.column_moments(X[a : a + size, :], backend.put(s))
-                    more = Moments(backend.get(mean), backend.get(variance), float(s.sum()), len(s))
+            if not self.streams:
+                return self._moments(X, weight)
+            for a in range(0, len(weight), SLICE):
+                rows = slice(a, a + SLICE)
+                if (weight[rows] > 0.0).any():
+                    more = self._moments(X[rows, :], weight[rows])
                     found = more if found is None else pooled([found, more])
         return found
+
+    def _moments(self, X: Array, weight: np.ndarray) -> Moments:
+        mean, variance = self.backend.wls.column_moments(X, self.backend.put(weight))
+        return Moments(self.backend.get(mean), self.backend.get(variance), float(weight.sum()), len(weight))
 
     def begin(self, frame: Frame, steps: list[Step]) -> None:
         """Take up the fit, with the scores that `steps` give."""

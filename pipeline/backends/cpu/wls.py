@@ -6,30 +6,23 @@ each buffer's contribution to the Gram matrix (syrk) or to the sums (gemm).
 
 from __future__ import annotations
 
-import functools
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
-from scipy.linalg import blas
-from threadpoolctl import ThreadpoolController
 
 from pipeline.backends import fits, philox
+from pipeline.backends.cpu import wls_blocks as blocks
 from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.protocol import ComponentwiseSums, Sums, WlsFit
 from pipeline.backends.solve import Factor, factorise
 from pipeline.backends.solve import refine as refined
 from pipeline.spans import part
 
-# Elements in the row buffer. Large enough that syrk runs at full speed (p = 3240: 1294 rows), small beside X.
-BUFFER = 1 << 22
 SMALL_SYSTEM = 768  # unknowns up to which classes are solved side by side, each on one thread
-CACHED = 1 << 18  # numbers in a block of rows that stays in the second-level cache
 GRAMS = 1 << 25  # bytes of the Gram matrices of small systems that are held at a time
-SEGMENTS = 8  # parts into which rows are cut, whatever the number of threads
 
 
 def column_moments(X: np.ndarray, sample_weight: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -41,7 +34,7 @@ def column_moments(X: np.ndarray, sample_weight: np.ndarray | None = None) -> tu
     n = X.shape[0]
     s = np.ones(n) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
     total = s.sum()
-    step = max(1, BUFFER // max(X.shape[1], 1))
+    step = max(1, blocks.BUFFER // max(X.shape[1], 1))
     first = X[0].astype(np.float64)
     mean = np.zeros(X.shape[1])
     for a in range(0, n, step):
@@ -71,120 +64,6 @@ def gather(X: np.ndarray, columns: np.ndarray, center: np.ndarray) -> np.ndarray
     out = np.empty((X.shape[0], columns.size), dtype=X.dtype)
     kernels.gather(X, columns, center.astype(X.dtype, copy=False), out)
     return out
-
-
-class _OneBlasThread:
-    """A context in which BLAS uses one thread; safe when several fits are in it at the same time.
-
-    The limit belongs to the process: the first to enter sets it, the last to leave restores what was before.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._limit: Any = None
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._inside += 1
-            if self._inside == 1:
-                self._limit = _blas().limit(limits=1, user_api="blas")
-
-    def __exit__(self, *exception: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                self._limit.restore_original_limits()
-
-
-@functools.cache
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
-_one_blas_thread = _OneBlasThread()
-
-
-def _share_segments(work: Callable[[int, int], Any], n: int, size: int) -> list[Any]:
-    """Return work(begin, end) of each of a fixed number of segments of n rows; on several threads if it pays.
-
-    The segments do not depend on the number of threads, so neither do sums of their results. BLAS uses one thread
-    within a segment: waking a second for products this small took longer than it saved.
-    """
-    bounds = [n * i // SEGMENTS for i in range(SEGMENTS + 1)]
-    results: list[Any] = [None] * SEGMENTS
-
-    def segment(i: int) -> None:
-        if bounds[i] < bounds[i + 1]:
-            results[i] = work(bounds[i], bounds[i + 1])
-
-    with _one_blas_thread:
-        kernels.share(segment, SEGMENTS, parallel=size > kernels.SERIAL)
-    return [result for result in results if result is not None]
-
-
-def _centred_blocks(X: np.ndarray, center: np.ndarray, begin: int, end: int, size: int) -> Iterator[tuple]:
-    """Yield (a, b, X[a:b] - center) for blocks of rows of at most about `size` numbers, in one reused buffer."""
-    rows = max(1, min(end - begin, size // max(X.shape[1], 1)))
-    buffer = np.empty((rows, X.shape[1]), dtype=X.dtype)
-    for a in range(begin, end, rows):
-        b = min(a + rows, end)
-        kernels.center_rows(X[a:b], center, buffer[: b - a])
-        yield a, b, buffer[: b - a]
-
-
-def _products(X: np.ndarray, center: np.ndarray, V: np.ndarray) -> np.ndarray:
-    """Return (X - center)' V, float64 (q, columns of V), added up in float64 over blocks of rows."""
-    q, k = X.shape[1], V.shape[1]
-
-    def segment(begin: int, end: int) -> np.ndarray:
-        total = np.zeros((k, q))
-        for a, b, rows in _centred_blocks(X, center, begin, end, CACHED):
-            total += V[a:b].T @ rows  # this way round BLAS runs at full speed on few columns
-        return total
-
-    return np.add.reduce(_share_segments(segment, X.shape[0], X.size)).T
-
-
-def _weighted_blocks(
-    X: np.ndarray, center: np.ndarray, w: np.ndarray, rows_at_once: int
-) -> Iterator[np.ndarray]:
-    """Yield sqrt(w) (X - center) in blocks of rows, in one reused buffer.
-
-    Rows of weight zero (trimmed, or of zero sample weight) are left out: the cost falls with them.
-    """
-    rows = np.flatnonzero(w)
-    root = np.sqrt(w[rows])
-    buffer = np.empty((min(rows.size, rows_at_once), X.shape[1]), dtype=X.dtype)
-    for a in range(0, rows.size, rows_at_once):
-        part = rows[a : a + rows_at_once]
-        kernels.scale_rows(X, center, part, root[a : a + part.size], buffer[: part.size])
-        yield buffer[: part.size]
-
-
-def _small_gram(X: np.ndarray, center: np.ndarray, w: np.ndarray, out: np.ndarray) -> None:
-    """Write (X - center)' diag(w) (X - center) to `out`, float64; blocks are added up in float64.
-
-    NumPy sees A'A and calls syrk, with the GIL released: other threads do other classes meanwhile.
-    """
-    q = X.shape[1]
-    product = np.empty((q, q), dtype=X.dtype)
-    out[...] = 0.0
-    for block in _weighted_blocks(X, center, w, max(1, kernels.SERIAL // q)):
-        out += np.matmul(block.T, block, out=product)
-
-
-def _large_gram(X: np.ndarray, center: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Return the same, lower triangle in Fortran order, added up by syrk itself in the dtype of X.
-
-    At q = 3240 adding blocks up outside of BLAS took a quarter of the time.
-    """
-    q = X.shape[1]
-    syrk = blas.ssyrk if X.dtype == np.float32 else blas.dsyrk
-    gram = np.zeros((q, q), dtype=X.dtype, order="F")
-    for block in _weighted_blocks(X, center, w, max(1, BUFFER // q)):
-        gram = syrk(1.0, block.T, beta=1.0, c=gram, lower=True, overwrite_c=True)
-    return gram.astype(np.float64, order="F", copy=False)
 
 
 def fit(
@@ -259,7 +138,7 @@ def sums(
         xr = xw = sr = sw = None
         if totals:
             sw, sr = W.sum(axis=0, dtype=np.float64), R.sum(axis=0, dtype=np.float64)
-            both = _products(X, center, np.hstack([R, W])) if q else np.zeros((0, 2 * J))
+            both = blocks.products(X, center, np.hstack([R, W])) if q else np.zeros((0, 2 * J))
             xr, xw = both[:, :J], both[:, J:]
         return Sums(xr, xw, sr, sw, _grams(X, center, W[:, classes]))
 
@@ -268,15 +147,15 @@ def _grams(X: np.ndarray, center: np.ndarray, W: np.ndarray) -> np.ndarray:
     (n, q), count = X.shape, W.shape[1]
     if q > SMALL_SYSTEM:
         if count == 1:
-            return _large_gram(X, center, W[:, 0]).T[None]
+            return blocks.large_gram(X, center, W[:, 0]).T[None]
         gram = np.empty((count, q, q))
         for i in range(count):
-            gram[i] = _large_gram(X, center, W[:, i]).T
+            gram[i] = blocks.large_gram(X, center, W[:, i]).T
         return gram
     gram = np.empty((count, q, q))
-    with _one_blas_thread:
+    with blocks.one_blas_thread:
         kernels.share(
-            lambda i: _small_gram(X, center, W[:, i], gram[i]), count, parallel=n * q > kernels.SERIAL
+            lambda i: blocks.small_gram(X, center, W[:, i], gram[i]), count, parallel=n * q > kernels.SERIAL
         )
     return gram
 
@@ -299,7 +178,7 @@ def residual_sums(
     def of_class(i: int) -> None:
         values = apply(X, center, coef[:, i : i + 1], intercept[i : i + 1])
         residual = (R[:, i] - W[:, i] * values[:, 0])[:, None]
-        xr[:, i], sr[i] = _products(X, center, residual)[:, 0], residual.sum()
+        xr[:, i], sr[i] = blocks.products(X, center, residual)[:, 0], residual.sum()
 
     with part("refine"):
         _share_classes(of_class, count, q, n * q)
@@ -312,7 +191,7 @@ def _share_classes(work: Callable[[int], None], count: int, q: int, size: int) -
         for i in range(count):
             work(i)
         return
-    with _one_blas_thread:
+    with blocks.one_blas_thread:
         kernels.share(work, count, parallel=size > kernels.SERIAL)
 
 
@@ -359,7 +238,7 @@ def classes_at_once(n_classes: int, q: int) -> int:
 def over_classes(n_classes: int, q: int, at_once: int | None, work: Callable[[slice], None]) -> None:
     """Call work(classes) for ranges that cover the classes, of `at_once` or what :func:`classes_at_once` says."""
     step = at_once or classes_at_once(n_classes, q)
-    with _one_blas_thread if q <= SMALL_SYSTEM else nullcontext():
+    with blocks.one_blas_thread if q <= SMALL_SYSTEM else nullcontext():
         for first in range(0, n_classes, step):
             work(slice(first, min(first + step, n_classes)))
 
@@ -382,7 +261,7 @@ def componentwise_sums(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.n
     RW = np.hstack([R, W])
 
     def segment(begin: int, end: int) -> np.ndarray:
-        rows = max(1, min(end - begin, CACHED // max(p, 1)))
+        rows = max(1, min(end - begin, blocks.CACHED // max(p, 1)))
         centred, squared = np.empty((rows, p), dtype=X.dtype), np.empty((rows, p), dtype=X.dtype)
         total, product = np.zeros((3 * J, p), dtype=X.dtype), np.empty((3 * J, p), dtype=X.dtype)
         for a in range(begin, end, rows):
@@ -393,7 +272,7 @@ def componentwise_sums(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.n
             total += product
         return total
 
-    sums = np.add.reduce(_share_segments(segment, X.shape[0], X.size), dtype=np.float64)
+    sums = np.add.reduce(blocks.share_segments(segment, X.shape[0], X.size), dtype=np.float64)
     return ComponentwiseSums(sums[:J].T, sums[J : 2 * J].T, sums[2 * J :].T)
 
 
@@ -403,14 +282,16 @@ def apply(X: np.ndarray, center: np.ndarray, coef: np.ndarray, intercept: np.nda
     coef = np.ascontiguousarray(coef, dtype=X.dtype)
     intercept = intercept.astype(X.dtype, copy=False)
     out = np.empty((X.shape[0], coef.shape[1]), dtype=X.dtype)
-    size = CACHED if coef.shape[1] <= 64 else BUFFER // 4  # many columns: BLAS wants many rows at a time
+    size = (
+        blocks.CACHED if coef.shape[1] <= 64 else blocks.BUFFER // 4
+    )  # many columns: BLAS wants many rows at a time
 
     def segment(begin: int, end: int) -> None:
-        for a, b, rows in _centred_blocks(X, center, begin, end, size):
+        for a, b, rows in blocks.centred_blocks(X, center, begin, end, size):
             np.matmul(rows, coef, out=out[a:b])
             out[a:b] += intercept
 
-    _share_segments(segment, X.shape[0], X.size)
+    blocks.share_segments(segment, X.shape[0], X.size)
     return out
 
 
