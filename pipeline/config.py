@@ -32,9 +32,12 @@ from pipeline.groups import (
     PreprocessName,
     Reduce,
     ReduceName,
+    Scale,
+    ScaleName,
     Size,
     Split,
     check,
+    size_in_bytes,
     whole,
 )
 
@@ -67,12 +70,15 @@ __all__ = [
     "Profile",
     "Reduce",
     "ReduceName",
+    "Scale",
+    "ScaleName",
     "Size",
     "Split",
     "Train",
     "TrainCommand",
     "keys",
     "register",
+    "size_in_bytes",
 ]
 
 HERE = Path(__file__).resolve().parent
@@ -92,6 +98,7 @@ class Train:
     reduce: Reduce = field(default_factory=Reduce)
     classifier: Classifier = field(default_factory=Classifier)
     split: Split = field(default_factory=Split)
+    scale: Scale = field(default_factory=Scale)
     run_dir: str = MISSING  # filled in by the command line
     plots: bool = True  # false: no PNG files
     chunk: int = 1024  # images in memory at a time, beside the features; fewer need less

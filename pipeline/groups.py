@@ -73,6 +73,13 @@ class ReduceName(Enum):
     pca = "pca"
 
 
+class ScaleName(Enum):
+    """Where the training set lies: ``local`` in memory, ``outofcore`` in chunks on disk."""
+
+    local = "local"
+    outofcore = "outofcore"
+
+
 class Learner(Enum):
     """The weighted-least-squares learner fitted in each boosting round."""
 
@@ -172,6 +179,42 @@ class Split:
         check(0.0 < self.validation < 1.0, "split.validation", self.validation, "a share between 0 and 1")
         check(self.folds == 0 or self.folds >= 2, "split.folds", self.folds, "0 (off) or at least 2")
         check(0 <= self.seed < 2**32, "split.seed", self.seed, "from 0 to 4294967295")
+
+
+UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30}
+
+
+def size_in_bytes(text: str) -> int | None:
+    """Return the bytes that a size such as "1.5GB" or "800 MB" says; None if it says none."""
+    number = text.rstrip("BkMGTib").strip()
+    unit = text[len(text.rstrip("BkMGTib")) :] or "B"
+    try:
+        value = float(number)
+    except ValueError:
+        return None
+    return int(value * UNITS[unit]) if unit in UNITS and 0.0 < value < 1e15 else None
+
+
+@dataclass
+class Scale:
+    """Group ``scale``: how far training goes beyond the memory of one process."""
+
+    name: ScaleName = ScaleName.local  # what scale=... chose
+    store: str | None = (
+        None  # outofcore: folder for the chunks; null: in the run folder, removed after the run
+    )
+    memory_limit: str = "2GB"  # outofcore: memory of this process, at most
+    partitions: int = 1  # outofcore: parts of the training set whose sums are added
+
+    def __post_init__(self) -> None:
+        found = size_in_bytes(self.memory_limit)
+        check(
+            found is not None and found >= 10**8,
+            "scale.memory_limit",
+            self.memory_limit,
+            "a size of at least 100MB, such as 800MB or 4GB",
+        )
+        whole("scale.partitions", self.partitions, 1, 100_000)
 
 
 @dataclass

@@ -21,7 +21,7 @@ CHOICES = {
 LONG = {"-m": "--multirun", "-r": "--run", "-c": "--cfg", "-i": "--info"}
 EXCLUSIVE = {"--run", "--multirun", "--cfg", "--info"}
 # Paths and regular expressions are free text: they may hold the characters of Hydra's override grammar.
-FREE_TEXT = {"data.path", "model", "out", "resume", "split.group_by"}
+FREE_TEXT = {"data.path", "model", "out", "resume", "split.group_by", "scale.store"}
 
 
 def groups_of(name: str, extra: Path | None = None) -> dict[str, list[str]]:

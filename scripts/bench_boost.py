@@ -27,8 +27,10 @@ import numpy as np
 
 from pipeline import backends
 from pipeline.boosting.learners import Componentwise, Design, RandomFeatures, Ridge, Subspace
-from pipeline.boosting.loop import History, Rules, Scores, boost
+from pipeline.boosting.loop import History, Rules, boost
 from pipeline.boosting.loss import softmax, working_response
+from pipeline.boosting.partition import Frame, Partition
+from pipeline.boosting.team import Team
 
 L2 = 1.0
 
@@ -46,33 +48,44 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """Rows, and their scores in mid-course."""
+
+    rows: Partition
+    F: np.ndarray
+
+
 def problem(options: argparse.Namespace) -> tuple[Design, Scores]:
     """Return a design like HoG features (0 to .3) and scores of a round in mid-course."""
     rng = np.random.default_rng(0)
     n, p, J = options.n, options.p, options.classes
     X = rng.random((n, p), dtype=np.float32) * np.float32(0.3)
-    Y = np.eye(J, dtype=np.float32)[rng.integers(0, J, n)]
-    F = rng.normal(size=(n, J)).astype(np.float32) + 2 * Y
+    codes = rng.integers(0, J, n)
+    F = rng.normal(size=(n, J)).astype(np.float32) + 2 * np.eye(J, dtype=np.float32)[codes]
     cpu = backends.get("cpu")
-    mean, variance = cpu.wls.column_moments(X)
-    design = Design(cpu, X, mean, np.arange(p), float(variance.sum()), 1)
-    return design, Scores(X, F, Y, np.ones(n, np.float32), float(n))
+    rows = Partition(cpu, X, codes, np.ones(n))
+    moments = rows.moments("float32")
+    rows.begin(Frame(moments.mean, J, 1, "float32", 3.0, "gradient"), [])
+    design = Design(cpu, p, J, np.arange(p), float(moments.variance.sum()), 1, "float32")
+    return design, Scores(rows, F)
 
 
 def run_rounds(design: Design, scores: Scores, learner: object, index: int, rounds: int = 1) -> History:
     """Run `rounds` rounds from the same scores; what they draw depends on `index`."""
-    rules = Rules(rounds, 0.3, 3.0, "gradient", 0.0, None)
+    rows = scores.rows
+    rows.F, rows.frame = scores.F, dataclasses.replace(rows.frame, seed=index)
     shifted = dataclasses.replace(design, seed=index)
-    return boost(shifted, learner, rules, dataclasses.replace(scores), None, History())
+    return boost(shifted, learner, Rules(rounds, 0.3, None), Team(design.backend, [rows]), None, History())
 
 
 def statsmodels_seconds(design: Design, scores: Scores, learner: object, index: int) -> float:
     """Return the seconds statsmodels would take for the fits of the same round; see the head of this file."""
-    J = scores.F.shape[1]
-    W, R = working_response(np, scores.labels, softmax(np, scores.F), scores.weight, 3.0, "gradient", 1e-7)
+    J, rows = scores.F.shape[1], scores.rows
+    W, R = working_response(np, rows.labels, softmax(np, scores.F), rows.weight, 3.0, "gradient", 1e-7)
     reference = backends.get("reference").wls
     step = run_rounds(design, scores, learner, index).steps[0]
-    X = design.X
+    X = rows.rows
     if isinstance(learner, Componentwise):
         fits = [
             lambda k=k: reference.fit(X[:, k : k + 1], np.zeros(1), W[:, :1], R[:, :1], 0.0)
@@ -80,7 +93,7 @@ def statsmodels_seconds(design: Design, scores: Scores, learner: object, index: 
         ]
         return sum(seconds(fit) for fit in fits) * X.shape[1] * J / 20
     if step.gamma is not None:
-        X = design.backend.wls.random_features(X, design.center, step.gamma, learner.n_components, index, 0)
+        X = design.backend.wls.random_features(X, rows.center, step.gamma, learner.n_components, index, 0)
     elif step.columns is not None:
         X = X[:, step.columns]
     return J * seconds(lambda: reference.fit(X, np.zeros(X.shape[1]), W[:, :1], R[:, :1], L2))

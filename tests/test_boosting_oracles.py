@@ -15,7 +15,9 @@ from sklearn.utils.estimator_checks import check_estimator
 from pipeline import backends
 from pipeline.boosting import LogitBoostClassifier
 from pipeline.boosting.learners import Design, make_learner
-from pipeline.boosting.loop import History, Rules, Scores, boost
+from pipeline.boosting.loop import History, Rules, boost
+from pipeline.boosting.partition import Frame, Partition
+from pipeline.boosting.team import Team
 from tests.conftest import DATA
 
 GOLDEN = sorted((DATA / "golden").glob("*.npz"))
@@ -186,14 +188,19 @@ class StrictBackend:
 
     def _wrap(self, value):
         if isinstance(value, tuple):
-            return type(value)(*(self.xp.asarray(v) for v in value))
-        return self.xp.asarray(value)
+            parts = [self._wrap(v) for v in value]
+            return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        return self.xp.asarray(value) if isinstance(value, np.ndarray) else value
+
+    def _host(self, value):
+        if isinstance(value, tuple):
+            return type(value)(*(self._host(v) for v in value))
+        # writeable: what comes from sums may be overwritten
+        return np.array(value) if isinstance(value, type(self.xp.asarray(0.0))) else value
 
     def __getattr__(self, name):
         def call(*args):
-            strict = type(self.xp.asarray(0.0))
-            host = [np.asarray(a) if isinstance(a, strict) else a for a in args]
-            return self._wrap(getattr(self.cpu.wls, name)(*host))
+            return self._wrap(getattr(self.cpu.wls, name)(*(self._host(a) for a in args)))
 
         return call
 
@@ -206,13 +213,9 @@ def test_loop_runs_under_the_array_standard(learner, n_classes):
     expected = LogitBoostClassifier(**params).fit(X, y)
     backend = StrictBackend()
     center, variance = X.mean(axis=0), X.var(axis=0)
-    design = Design(
-        backend, backend.put(X), backend.put(center), np.arange(12), variance.sum(), expected.seed_
-    )
-    Y = np.eye(n_classes)[y]
-    scores = Scores(
-        design.X, backend.put(np.zeros_like(Y)), backend.put(Y), backend.put(np.ones(len(y))), float(len(y))
-    )
-    rules = Rules(5, 0.3, 3.0, "gradient", 0.05, None)
-    history = boost(design, make_learner(expected.get_params()), rules, scores, None, History())
+    design = Design(backend, 12, n_classes, np.arange(12), variance.sum(), expected.seed_, "float64")
+    rows = Partition(backend, backend.put(X), y, np.ones(len(y)))
+    rows.begin(Frame(center, n_classes, expected.seed_, "float64", 3.0, "gradient", 0.05), [])
+    learner = make_learner(expected.get_params())
+    history = boost(design, learner, Rules(5, 0.3, None), Team(backend, [rows]), None, History())
     np.testing.assert_allclose(history.train_loss, expected.train_loss_, rtol=1e-9)

@@ -187,6 +187,6 @@ def test_the_tests_reach_gradients_in_doubt():
     """The lists of gradients set aside are not empty on the pictures above."""
     for kind in ("float64 / 255", "16 levels, root"):
         pixels, sqrt = PICTURES[kind](crops(data.camera(), 12))
-        worker = cpu._Worker(pixels.dtype, HogLayout((50, 100), 12), 3, sqrt, np.dtype("float64"))
+        worker = cpu.Worker(pixels.dtype, HogLayout((50, 100), 12), 3, sqrt, np.dtype("float64"))
         worker(pixels, np.empty((12, worker.layout.n_features)))
         assert worker.aside[3][0] > 0

@@ -235,8 +235,8 @@ def test_memory_of_a_processor_counts_pixels_features_and_the_round() -> None:
 
 def test_constants_that_stand_elsewhere_too() -> None:
     assert config.Train.chunk == footprint.IMAGES_AT_ONCE
-    assert footprint.BUFFER == wls.BUFFER
-    assert (processors.SEGMENTS, processors.SMALL_SYSTEM) == (wls.SEGMENTS, wls.SMALL_SYSTEM)
+    assert footprint.BUFFER == wls.blocks.BUFFER
+    assert (processors.SEGMENTS, processors.SMALL_SYSTEM) == (wls.blocks.SEGMENTS, wls.SMALL_SYSTEM)
 
 
 # ---- from how many images on ----

@@ -479,10 +479,11 @@ def test_chosen_feature_passes():
     rng = np.random.default_rng(0)
     xr, xw, xxw = (rng.uniform(1.0, 2.0, (p, J)).view(Tallied) for _ in range(3))
     backend = SimpleNamespace(xp=np, get=np.asarray, put=np.asarray)
-    design = SimpleNamespace(backend=backend)
+    design = SimpleNamespace(backend=backend, dtype="float64", fitted_classes=J)
     W = rng.uniform(0.1, 0.2, (n, J))
     Tallied.moved = Tallied.done = 0
-    Componentwise._chosen(design, SimpleNamespace(xr=xr, xw=xw, xxw=xxw), W, W, 0)
+    sums = SimpleNamespace(xr=xr, xw=xw, xxw=xxw, sw=W.sum(axis=0), sr=W.sum(axis=0))
+    Componentwise._chosen(design, sums, 0)
     count = counts(work_of(LAYOUTS[0], learner="componentwise"))["boost/solve"]
     each = count.bytes / (LAYOUTS[0].n_features * 3)
     assert Tallied.moved / (p * J) == pytest.approx(each, rel=0.1)

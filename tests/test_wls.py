@@ -49,8 +49,8 @@ def test_blocks_of_rows_add_up(monkeypatch):
     center = X.mean(axis=0)
     whole = (cpu.fit(X, center, W, R, 0.1), cpu.componentwise_sums(X, center, W, R), cpu.column_moments(X))
     monkeypatch.setattr(cpu, "SMALL_SYSTEM", 0)
-    monkeypatch.setattr(cpu, "BUFFER", 7 * 33)
-    monkeypatch.setattr(cpu, "CACHED", 7 * 21)
+    monkeypatch.setattr(cpu.blocks, "BUFFER", 7 * 33)
+    monkeypatch.setattr(cpu.blocks, "CACHED", 7 * 21)
     parts = (cpu.fit(X, center, W, R, 0.1), cpu.componentwise_sums(X, center, W, R), cpu.column_moments(X))
     for a, b in zip(whole, parts, strict=True):
         for x, y in zip(a, b, strict=True):

@@ -28,6 +28,22 @@ class WlsFit(NamedTuple):
     ladder: Array  # int (J,), in host memory: 0 Cholesky; 1 to 3 with l2 raised tenfold that often; 4 minimum norm
 
 
+class Sums(NamedTuple):
+    """Sums over rows from which weighted least squares follow. Those of other rows are added to them field by field.
+
+    The first four are of all classes, or None where they were not asked for; `gram` is of a range of classes.
+    """
+
+    xr: Array  # float64 (q, J): sum_i x_ik r_ij
+    xw: Array  # float64 (q, J): sum_i x_ik w_ij
+    sr: Array  # float64 (J,): sum_i r_ij
+    sw: Array  # float64 (J,): sum_i w_ij
+    gram: Any = (
+        None  # float64 (classes, q, q): a triangle of sum_i w_ij x_i x_i'; `reference` keeps the rows instead
+    )
+    xxw: Array = None  # float64 (q, J): sum_i x_ik^2 w_ij, for componentwise fits
+
+
 class ComponentwiseSums(NamedTuple):
     """Weighted sums over rows of the centred columns, for every feature and class."""
 
@@ -116,6 +132,41 @@ class WlsModule(Protocol):
         self, X: Array, center: Array, W: Array, R: Array, l2: float, gram_precision: str = "full"
     ) -> WlsFit:
         """Minimise sum_i w_ij (r_ij / w_ij - b_j - (x_i - center)'beta_j)^2 + l2 |beta_j|^2 for each class j."""
+
+    def sums(
+        self,
+        X: Array,
+        center: Array,
+        W: Array,
+        R: Array,
+        classes: slice,
+        totals: bool,
+        gram_precision: str = "full",
+    ) -> Sums:
+        """Return the Gram matrices of a range of classes, and with `totals` the other sums, of all classes."""
+
+    def residual_sums(
+        self, X: Array, center: Array, W: Array, R: Array, classes: slice, coef: Array, intercept: Array
+    ) -> tuple[Array, Array]:
+        """Return (X - center)' e (q, classes) and the sums of e = r - w f (classes,) for fits f of those classes."""
+
+    def solve(self, sums: Sums, l2: float, precision: str) -> tuple[WlsFit, Any]:
+        """Return the fits of the classes whose sums are given, and the factors that :meth:`refine` takes.
+
+        `precision` is the type in which X was: it says how exact the Gram matrices are. They may be overwritten. The
+        factors are None where there is nothing to refine.
+        """
+
+    def refine(self, factors: Any, xr: Array, sr: Array, found: WlsFit) -> WlsFit:
+        """Return the fits improved by one step for the sums that :meth:`residual_sums` gave."""
+
+    def classes_at_once(self, n_classes: int, q: int) -> int:
+        """Return how many Gram matrices of q columns to ask for at a time."""
+
+    def over_classes(
+        self, n_classes: int, q: int, at_once: int | None, work: Callable[[slice], None]
+    ) -> None:
+        """Call work(classes) for ranges that cover the classes, of `at_once` or what :meth:`classes_at_once` says."""
 
     def componentwise_sums(self, X: Array, center: Array, W: Array, R: Array) -> ComponentwiseSums:
         """Return the sums from which the best single feature of each class follows."""

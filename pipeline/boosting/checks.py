@@ -190,6 +190,30 @@ def validation_set(
     return X, y, np.ones(len(y))
 
 
+def partitions(model: LogitBoostClassifier, parts: Any, validation: Any) -> None:
+    """Check what a fit to partitions is given, and that it needs nothing that only rows in memory have."""
+    if model.trim > 0.0:
+        raise ValueError(
+            f"trim={model.trim} needs the weights of all rows at once; use trim=0, or fit rows in memory"
+        )
+    if model.warm_start:
+        raise ValueError("warm_start is for rows in memory; partitions are fitted from the first round")
+    if model.early_stopping and not validation:
+        raise ValueError("early_stopping needs a validation set: none is cut from partitions")
+    widths = set()
+    for rows, y in [*parts, *(validation or ())]:
+        if rows.shape[0] != len(y):
+            raise ValueError(f"a partition has {rows.shape[0]} rows, but {len(y)} labels")
+        widths.add(rows.shape[1])
+    if len(widths) != 1:
+        raise ValueError(f"partitions must have equally many features, not {sorted(widths)}")
+    if validation:
+        known = set(np.concatenate([np.asarray(y) for _, y in parts]).tolist())
+        new = set(np.concatenate([np.asarray(y) for _, y in validation]).tolist()) - known
+        if new:
+            raise ValueError(f"the validation set holds classes that the training set lacks: {sorted(new)}")
+
+
 def printer(verbose: int) -> OnRound | None:
     """Return a callback that prints the losses: about twenty lines for verbose=1, every round above."""
     if not verbose:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,13 @@ from sklearn.utils.validation import check_is_fitted, check_random_state
 
 from pipeline import backends
 from pipeline.boosting import checks, snapshot, state
-from pipeline.boosting.learners import Design, evaluate, make_learner
+from pipeline.boosting.learners import Design, make_learner
 from pipeline.boosting.linear import LinearModel, importances
-from pipeline.boosting.loop import History, OnRound, Rules, Scores, boost, start_scores
+from pipeline.boosting.loop import History, OnRound, Rules, boost, start_scores
 from pipeline.boosting.loss import softmax
+from pipeline.boosting.partition import Frame, Partition, RowBlocks
+from pipeline.boosting.steps import evaluate
+from pipeline.boosting.team import Team
 from pipeline.spans import span
 
 PROMOTED = 1 << 17  # numbers in X up to which float64 is used always: below a millisecond a round
@@ -196,21 +199,59 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
             y, weight = y[weight > 0.0], weight[weight > 0.0]
         self._set_classes(y)
         if not warm:
-            self.dtype_ = "float64" if X.size <= PROMOTED else self.dtype
-            self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-            self._history = History()
-        found = None
-        if resume_from is not None:
-            found = snapshot.restored(*resume_from, self.get_params())
-            self.dtype_, self.seed_, self._history = found.dtype, found.seed, found.history
+            self._start_anew(X.size)
+        found = self._restored(resume_from)
         X = X.astype(self.dtype_, copy=False)
         held_out = None
         if validation is not None:
             held_out = checks.validation_set(self, backend, validation)
         elif self.early_stopping:
             X, held_out, y, weight = self._cut_validation(backend, X, y, weight)
-        hooks = on_round or checks.printer(self.verbose), on_state
-        self._boost(backend, X, y, weight, held_out, hooks, found)
+        watched = None if held_out is None else self._in_memory(backend, *held_out)
+        train = self._in_memory(backend, X, y, weight)
+        self._boost(backend, train, watched, (on_round, on_state), found)
+        return self
+
+    def fit_partitions(
+        self,
+        parts: Sequence[tuple[RowBlocks, Any]],
+        *,
+        validation: Sequence[tuple[RowBlocks, Any]] | None = None,
+        on_round: OnRound | None = None,
+        on_state: snapshot.OnState | None = None,
+        resume_from: snapshot.State | None = None,
+    ) -> LogitBoostClassifier:
+        """Fit the model to rows that do not lie in memory; the result is that of :meth:`fit` up to rounding.
+
+        Parameters
+        ----------
+        parts : partitions of the training set, each its rows and their labels; one may be empty
+        validation : the same of the rows whose log-loss is followed
+        on_round, on_state, resume_from : as for :meth:`fit`
+
+        Raises
+        ------
+        ValueError
+            As :meth:`fit`; and for early stopping without a validation set, for `trim`, which needs the weights of
+            all rows at once, and for `warm_start`.
+        """
+        checks.parameters(self)
+        checks.partitions(self, parts, validation)
+        backend = backends.get(self.backend)
+        self.__dict__.pop("n_rounds_", None)
+        labels = [np.asarray(y) for _, y in parts]
+        y = np.concatenate(labels)
+        self._set_classes(y)
+        weight = checks.sample_weight(None, self.class_weight, y)
+        self.n_features_in_ = parts[0][0].shape[1]
+        self._start_anew(len(y) * self.n_features_in_)
+        found = self._restored(resume_from)
+        cuts = np.cumsum([len(one) for one in labels])[:-1]
+        rows = zip(parts, labels, np.split(weight, cuts), strict=True)
+        train = [Partition(backend, one[0], self._codes(own), s) for one, own, s in rows]
+        watched = [Partition(backend, X, self._codes(own), np.ones(len(own))) for X, own in validation or ()]
+        teams = Team(backend, train), Team(backend, watched) if watched else None
+        self._boost(backend, *teams, (on_round, on_state), found)
         return self
 
     def _set_classes(self, y: np.ndarray) -> None:
@@ -238,54 +279,61 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
             ) from error
         return backend.rows(X, kept), (backend.rows(X, held), y[held], weight[held]), y[kept], weight[kept]
 
-    def _boost(self, backend, X, y, weight, held_out, hooks, found) -> None:
+    def _start_anew(self, size: int) -> None:
+        """Forget earlier rounds; `size` is the number of numbers in X."""
+        self.dtype_ = "float64" if size <= PROMOTED else self.dtype
+        self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        self._history = History()
+
+    def _restored(self, resume_from: snapshot.State | None) -> snapshot.Restored | None:
+        """Take up what a fit that was cut short left."""
+        if resume_from is None:
+            return None
+        found = snapshot.restored(*resume_from, self.get_params())
+        self.dtype_, self.seed_, self._history = found.dtype, found.seed, found.history
+        return found
+
+    def _in_memory(self, backend, X, y, weight) -> Team:
+        """Return rows that lie in memory as one partition."""
+        return Team(backend, [Partition(backend, backend.put(X), self._codes(y), weight)])
+
+    def _codes(self, y) -> np.ndarray:
+        return np.searchsorted(self.classes_, y)
+
+    def _boost(self, backend, train: Team, watched: Team | None, hooks, found) -> None:
         with span("set-up"):
-            design, train, watched, variance = self._set_up(backend, X, y, weight, held_out, found)
+            design, variance = self._set_up(backend, train, watched, found)
         patience = self.patience if self.early_stopping else None
-        rules = Rules(self.n_rounds, self.learning_rate, self.z_max, self.clip, self.trim, patience)
+        rules = Rules(self.n_rounds, self.learning_rate, patience)
         learner = make_learner(self.get_params())
         on_round, on_state = hooks
         if on_state is not None:
-            on_state = snapshot.offered(on_state, design, variance, self.get_params(), self.dtype_)
+            on_state = snapshot.offered(on_state, design, (self.center_, variance), self.get_params())
+        on_round = on_round or checks.printer(self.verbose)
         history = boost(design, learner, rules, train, watched, self._history, on_round, on_state)
         self.stopped_ = history.stopped
         history.keep(history.best_round)
-        self.center_ = backend.get(design.center)
         self._finish(backend, history, variance)
 
-    def _set_up(self, backend, X, y, weight, held_out, found):
-        """Return what the rounds need: the design, the scores of training and validation rows, the variances."""
-        device = backend.put(X)
+    def _set_up(self, backend, train: Team, watched: Team | None, found) -> tuple[Design, np.ndarray]:
+        """Prepare the partitions for the rounds; return what the rounds need to know, and the variances."""
+        p, J = self.n_features_in_, self.classes_.size
+        steps = self._history.steps
         if found is not None:
-            sizes = X.shape, self.classes_.size, None if held_out is None else held_out[0].shape[0]
-            snapshot.check_sizes(found, *sizes)
-            center, variance = backend.put(found.center), found.variance
+            snapshot.check_sizes(found, (len(train), p), J, None if watched is None else len(watched))
+            self.center_, variance = found.center, found.variance
         else:
-            mean, variance = backend.wls.column_moments(device, backend.put(weight))
-            variance = backend.get(variance)
-            checks.magnitude(backend.get(mean), variance, X.shape[0], self.dtype_)
-            center = backend.put(self.center_) if self._history.steps else mean
+            moments = train.moments(self.dtype_)
+            variance = moments.variance
+            checks.magnitude(moments.mean, variance, moments.rows, self.dtype_)
+            if not steps:  # rounds that go on keep their centre
+                self.center_ = moments.mean
+        frame = Frame(self.center_, J, self.seed_, self.dtype_, self.z_max, self.clip, self.trim)
+        train.begin(frame, steps, None if found is None else found.F)
+        if watched is not None:
+            watched.begin(frame, steps, None if found is None else found.F_validation)
         active = np.flatnonzero(variance > 0.0)
-        design = Design(backend, device, center, active, float(variance.sum()), self.seed_)
-        F, F_watched = (found.F, found.F_validation) if found is not None else (None, None)
-        train = self._scores(design, device, y, weight, F)
-        watched = None
-        if held_out is not None:
-            X_watched, y_watched, weight = held_out
-            watched = self._scores(design, backend.put(X_watched), y_watched, weight, F_watched)
-        return design, train, watched, variance
-
-    def _scores(self, design: Design, X, y, weight, F=None) -> Scores:
-        backend, J = design.backend, self.classes_.size
-        if backend.scores is not None:
-            labels = backend.scores.targets(np.searchsorted(self.classes_, y), J)
-        else:
-            labels = backend.put((np.asarray(y)[:, None] == self.classes_[None, :]).astype(self.dtype_))
-        if F is not None:
-            F = backend.put(F)
-        else:
-            F = start_scores(backend, self.seed_, self._history.steps, X, design.center, J)
-        return Scores(X, F, labels, backend.put(weight.astype(self.dtype_)), float(weight.sum()))
+        return Design(backend, p, J, active, float(variance.sum()), self.seed_, self.dtype_), variance
 
     def _finish(self, backend, history: History, variance: np.ndarray) -> None:
         """Bring the model home and set the fitted attributes."""

@@ -1,17 +1,23 @@
 """The weighted-least-squares learners: what one boosting round fits to the working responses.
 
-Every learner turns weights W and weighted responses R = W Z, both (n, J), into one :class:`Step`: a function of x
-that is linear in a few columns of x, or in random Fourier features of x.
+Every learner asks the partitions for sums over rows and turns them into one function of x that is linear in a few
+columns of x, or in random Fourier features of x.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from pipeline.backends import fits
+from pipeline.backends.protocol import Sums
 from pipeline.boosting.checks import width_range
+from pipeline.boosting.partition import Basis, Move, Request
+from pipeline.boosting.steps import Step
+from pipeline.boosting.team import Team
 from pipeline.spans import part, span
 
 if TYPE_CHECKING:
@@ -22,79 +28,64 @@ Array = Any
 
 @dataclass(frozen=True)
 class Design:
-    """The training matrix and what every round needs to know of it.
+    """What every round needs to know of the training matrix.
 
     Attributes
     ----------
-    X : (n, p) features where the backend works
-    center : float64 (p,) column means; learners see X - center
+    backend : who solves
+    n_features : number of columns p
+    n_classes : J
     active : int (m,) the columns that vary
     total_variance : sum of the column variances
     seed : the seed from which every round's draws follow
+    dtype : "float32" or "float64", of the rows
     """
 
     backend: Backend
-    X: Array
-    center: Array
+    n_features: int
+    n_classes: int
     active: np.ndarray
     total_variance: float
     seed: int
+    dtype: str
 
     @property
-    def n_features(self) -> int:
-        """Number of columns p."""
-        return self.X.shape[1]
-
-
-@dataclass(frozen=True)
-class Step:
-    """One round's function: f(x) = phi(x) @ coef + intercept, one column per class.
-
-    phi(x) is (x - center)[columns], or all of x - center if columns is None, or random features of index
-    `index` and width `gamma` if gamma is not None.
-    """
-
-    coef: Array  # float64 (q, J)
-    intercept: Array  # float64 (J,)
-    index: int
-    columns: np.ndarray | None = None
-    gamma: float | None = None
-
-    def scaled(self, factor: float) -> Step:
-        """Return the step multiplied by `factor`."""
-        return Step(self.coef * factor, self.intercept * factor, self.index, self.columns, self.gamma)
-
-    def placed(self, backend: Backend) -> Step:
-        """Return the step with its arrays where the backend works."""
-        return Step(backend.put(self.coef), backend.put(self.intercept), self.index, self.columns, self.gamma)
+    def fitted_classes(self) -> int:
+        """Number of regressions of a round: of two classes one serves both."""
+        return 1 if self.n_classes == 2 else self.n_classes
 
 
 class Fitted(NamedTuple):
-    """A step, its values on the training rows, and how its factorisations went."""
+    """What a round found, before the learning rate, and how its factorisations went."""
 
-    step: Step
-    values: Array  # (n, J), dtype of X
-    rank: Array  # int (J,), in host memory
-    ladder: Array  # int (J,), in host memory
+    basis: Basis
+    coef: Array  # float64 (q, J), or (q, 1) for two classes
+    intercept: Array  # float64 (J,) or (1,)
+    rank: np.ndarray  # int (J,)
+    ladder: np.ndarray  # int (J,)
 
+    def move(self, factor: float, n_classes: int) -> Move:
+        """Return what the rows add to their scores."""
+        return Move(self.basis, self.coef, self.intercept, factor, n_classes == 2)
 
-def evaluate(backend: Backend, step: Step, X: Array, center: Array, seed: int) -> Array:
-    """Return the values (n, J) of a step on the rows of X, in the dtype of X."""
-    wls = backend.wls
-    if step.gamma is not None:
-        phi = wls.random_features(X, center, step.gamma, step.coef.shape[0], seed, step.index)
-    elif step.columns is not None:
-        phi = wls.gather(X, step.columns, center)
-    else:
-        return wls.apply(X, center, step.coef, step.intercept)
-    return wls.apply(phi, backend.xp.zeros(phi.shape[1]), step.coef, step.intercept)
+    def step(self, xp: Any, factor: float, n_classes: int) -> Step:
+        """Return factor (f_j - mean_k f_k) as a function of x."""
+        coef, intercept = self.coef, self.intercept
+        if n_classes == 2:
+            coef, intercept = xp.concat([-coef, coef], axis=1), xp.concat([-intercept, intercept])
+        coef = factor * (coef - xp.mean(coef, axis=1, keepdims=True))
+        intercept = factor * (intercept - xp.mean(intercept))
+        return Step(coef, intercept, self.basis.index, self.basis.columns, self.basis.gamma)
 
 
 class Learner(Protocol):
     """A rule that fits one step."""
 
-    def fit(self, design: Design, W: Array, R: Array, index: int) -> Fitted:
-        """Fit the step of round `index` to weights W and weighted responses R, both (n, J)."""
+    def request(self, design: Design, train: Team, index: int) -> Request:
+        """Return the first sums that round `index` needs."""
+
+    def fit(self, design: Design, train: Team, index: int) -> Fitted:
+        """Fit round `index` to the working responses at the scores of `train`."""
 
 
 def _generator(design: Design, index: int) -> np.random.Generator:
@@ -103,49 +94,87 @@ def _generator(design: Design, index: int) -> np.random.Generator:
 
 
 @dataclass(frozen=True)
-class Ridge:
+class _Asked:
+    """The rows of all partitions, as :func:`pipeline.backends.fits.fit` asks for their sums."""
+
+    train: Team
+    request: Request
+    n_classes: int
+    precision: str
+
+    @property
+    def n_columns(self) -> int:
+        return self.request.basis.size
+
+    @property
+    def at_once(self) -> int | None:
+        return self.train.at_once(self.n_classes, self.n_columns)
+
+    def sums(self, classes: slice, totals: bool) -> Sums:
+        return self.train.sums(replace(self.request, classes=classes, totals=totals))
+
+    def residual_sums(self, classes: slice, coef: Array, intercept: Array) -> tuple[Array, Array]:
+        return self.train.residual_sums(replace(self.request, classes=classes), coef, intercept)
+
+    def stage(self) -> AbstractContextManager[None]:
+        return span("fit")
+
+
+class _Regression:
+    """Learners that fit J ridge regressions on the columns of one basis."""
+
+    l2: float
+    gram_precision: str
+
+    def basis(self, design: Design, index: int) -> Basis:
+        """Return the columns of round `index`."""
+        raise NotImplementedError
+
+    def request(self, design: Design, train: Team, index: int) -> Request:
+        """Return the first sums that round `index` needs."""
+        basis, J = self.basis(design, index), design.fitted_classes
+        size = train.at_once(J, basis.size) or design.backend.wls.classes_at_once(J, basis.size)
+        classes = slice(0, min(size, J) if basis.size else 0)
+        return Request(basis, classes, gram_precision=self.gram_precision)
+
+    def fit(self, design: Design, train: Team, index: int) -> Fitted:
+        """Fit J ridge regressions on the columns of round `index`."""
+        basis = self.basis(design, index)
+        request = Request(basis, gram_precision=self.gram_precision)
+        rows = _Asked(train, request, design.fitted_classes, design.dtype)
+        found = fits.fit(design.backend.xp, design.backend.wls, rows, self.l2)
+        return Fitted(basis, *found)
+
+
+@dataclass(frozen=True)
+class Ridge(_Regression):
     """All features, with penalty l2 on every coefficient; l2 = 0 is the learner ``full``."""
 
     l2: float
     gram_precision: str = "full"
 
-    def fit(self, design: Design, W: Array, R: Array, index: int) -> Fitted:
-        """Fit J ridge regressions on all columns."""
-        wls = design.backend.wls
-        with span("fit"):
-            found = wls.fit(design.X, design.center, W, R, self.l2, self.gram_precision)
-        step = Step(found.coef, found.intercept, index)
-        with span("update"):
-            values = wls.apply(design.X, design.center, *found[:2])
-        return Fitted(step, values, found.rank, found.ladder)
+    def basis(self, design: Design, index: int) -> Basis:
+        """Return all columns."""
+        return Basis(index, design.n_features)
 
 
 @dataclass(frozen=True)
-class Subspace:
+class Subspace(_Regression):
     """One random subset of `size` features per round, shared by the classes."""
 
     size: int
     l2: float
     gram_precision: str = "full"
 
-    def fit(self, design: Design, W: Array, R: Array, index: int) -> Fitted:
-        """Fit J ridge regressions on the columns drawn for round `index`."""
-        wls, xp = design.backend.wls, design.backend.xp
+    def basis(self, design: Design, index: int) -> Basis:
+        """Return the columns drawn for round `index`."""
         size = min(self.size, design.active.size)
         columns = np.sort(_generator(design, index).choice(design.active, size, replace=False))
-        with span("columns"):
-            Xs = wls.gather(design.X, columns, design.center)
-        zero = xp.zeros(size)
-        with span("fit"):
-            found = wls.fit(Xs, zero, W, R, self.l2, self.gram_precision)
-        step = Step(found.coef, found.intercept, index, columns=columns)
-        with span("update"):
-            values = wls.apply(Xs, zero, *found[:2])
-        return Fitted(step, values, found.rank, found.ladder)
+        return Basis(index, size, columns=columns)
 
 
 @dataclass(frozen=True)
-class RandomFeatures:
+class RandomFeatures(_Regression):
     """Random Fourier features of the Gaussian kernel, drawn anew in each round.
 
     The kernel's width is gamma = g / (sum of the column variances), g log-uniform in `width`, drawn per round.
@@ -156,54 +185,44 @@ class RandomFeatures:
     l2: float
     gram_precision: str = "full"
 
-    def fit(self, design: Design, W: Array, R: Array, index: int) -> Fitted:
-        """Fit J ridge regressions on the random features of round `index`."""
-        wls, xp = design.backend.wls, design.backend.xp
+    def basis(self, design: Design, index: int) -> Basis:
+        """Return the random features of round `index`."""
         low, high = np.log(self.width)
         width = float(np.exp(low + (high - low) * _generator(design, index).random()))
         gamma = width / design.total_variance if design.total_variance > 0.0 else 0.0
-        with span("columns"):
-            phi = wls.random_features(design.X, design.center, gamma, self.n_components, design.seed, index)
-        zero = xp.zeros(self.n_components)
-        with span("fit"):
-            found = wls.fit(phi, zero, W, R, self.l2, self.gram_precision)
-        step = Step(found.coef, found.intercept, index, gamma=gamma)
-        with span("update"):
-            values = wls.apply(phi, zero, *found[:2])
-        return Fitted(step, values, found.rank, found.ladder)
+        return Basis(index, self.n_components, gamma=gamma)
 
 
 @dataclass(frozen=True)
 class Componentwise:
     """For each class the one feature with the least weighted squared error (the lowest index on ties)."""
 
-    def fit(self, design: Design, W: Array, R: Array, index: int) -> Fitted:
+    def request(self, design: Design, train: Team, index: int) -> Request:
+        """Return the sums that round `index` needs."""
+        return Request(Basis(index, design.n_features), componentwise=True)
+
+    def fit(self, design: Design, train: Team, index: int) -> Fitted:
         """Fit one simple weighted regression per class.
 
         With centred sums, feature k lowers the squared error of class j by num^2 / den, where
         num = sum w (x - mean) z and den = sum w (x - mean)^2, both weighted. Features whose den is rounding
         noise are skipped.
         """
-        with span("fit"):
-            with part("sums"):
-                sums = design.backend.wls.componentwise_sums(design.X, design.center, W, R)
-            with part("solve"):
-                step = self._chosen(design, sums, W, R, index)
-        with span("update"):
-            values = evaluate(design.backend, step, design.X, design.center, design.seed)
-        flags = np.zeros(W.shape[1], dtype=np.intp)
-        return Fitted(step, values, flags + 1, flags)
+        sums = train.sums(self.request(design, train, index))
+        with span("fit"), part("solve"):
+            basis, coef, offset = self._chosen(design, sums, index)
+        flags = np.zeros(design.fitted_classes, dtype=np.intp)
+        return Fitted(basis, coef, offset, flags + 1, flags)
 
     @staticmethod
-    def _chosen(design: Design, sums: Any, W: Array, R: Array, index: int) -> Step:
-        """Return the step of the best feature of each class."""
+    def _chosen(design: Design, sums: Sums, index: int) -> tuple[Basis, Array, Array]:
+        """Return the best feature of each class, its coefficients (q, J) and the intercepts."""
         xp = design.backend.xp
-        sw = xp.sum(xp.astype(W, xp.float64), axis=0)
-        sr = xp.sum(xp.astype(R, xp.float64), axis=0)
+        sw, sr = sums.sw, sums.sr
         safe = xp.where(sw > 0.0, sw, xp.ones_like(sw))
         num = sums.xr - sums.xw * (sr / safe)
         den = sums.xxw - sums.xw * (sums.xw / safe)
-        eps = float(xp.finfo(W.dtype).eps)
+        eps = float(np.finfo(design.dtype).eps)
         usable = den > 64.0 * eps * sums.xxw
         one = xp.ones_like(den)
         slope = xp.where(usable, num / xp.where(usable, den, one), xp.zeros_like(den))
@@ -220,7 +239,7 @@ class Componentwise:
         classes = np.arange(chosen.size)
         coef = np.zeros((columns.size, chosen.size))
         coef[slot, classes] = home[1]
-        return Step(design.backend.put(coef), offset, index, columns=columns)
+        return Basis(index, columns.size, columns=columns), design.backend.put(coef), offset
 
 
 def make_learner(params: dict[str, Any]) -> Learner:

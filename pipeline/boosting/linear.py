@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.backends import philox
-from pipeline.boosting.learners import Step
+from pipeline.boosting.steps import Step
 
 
 class LinearModel(NamedTuple):

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.boosting.learners import Design, Fitted, Learner, Step, evaluate
-from pipeline.boosting.loss import SCORE_LIMIT, WEIGHT_FLOOR, log_loss_sum, softmax, trim, working_response
+from pipeline.boosting.learners import Design, Learner
+from pipeline.boosting.loss import SCORE_LIMIT
+from pipeline.boosting.partition import Move
+from pipeline.boosting.steps import Step, evaluate
+from pipeline.boosting.team import Team
 from pipeline.spans import span
 
 if TYPE_CHECKING:
@@ -26,35 +29,7 @@ class Rules:
 
     n_rounds: int
     learning_rate: float
-    z_max: float
-    clip: str
-    trim: float
     patience: int | None  # None: no early stopping; else there is a validation set
-
-
-@dataclass
-class Scores:
-    """A set of rows with their running scores: the training or the validation part."""
-
-    X: Array
-    F: Array  # (n, J)
-    labels: Array  # (n, J) one-hot, or what the backend's scores module makes of class numbers
-    weight: Array  # (n,)
-    total: float
-
-    def advance(self, backend: Backend, values: Array, factor: float) -> tuple[Array, float, float]:
-        """Return F + factor (values - their row mean), its largest absolute value and its weighted log-loss.
-
-        F itself stays. The two numbers come home together: one transfer and one wait for a device.
-        """
-        xp = backend.xp
-        if backend.scores is not None:
-            moved, pair = backend.scores.advance(self.F, values, factor, self.labels, self.weight)
-        else:
-            moved = self.F + factor * (values - xp.mean(values, axis=1, keepdims=True))
-            pair = xp.stack([xp.max(xp.abs(moved)), log_loss_sum(xp, moved, self.labels, self.weight)])
-        largest, loss = np.asarray(backend.get(pair)).tolist()
-        return moved, largest, loss / self.total
 
 
 @dataclass
@@ -93,15 +68,15 @@ class History:
         return rounds
 
 
-OnState = Callable[[History, Scores, Scores | None], None]
+OnState = Callable[[History, Team, Team | None], None]
 
 
 def boost(
     design: Design,
     learner: Learner,
     rules: Rules,
-    train: Scores,
-    validation: Scores | None,
+    train: Team,
+    validation: Team | None,
     history: History,
     on_round: OnRound | None = None,
     on_state: OnState | None = None,
@@ -111,34 +86,37 @@ def boost(
     After each round `on_state` is handed all that the rounds to come depend on, beside their data and rules.
 
     Each round (Friedman, Hastie and Tibshirani 2000, Algorithm 6): working responses of every class, one learner
-    fit, symmetrisation f_j <- (J-1)/J (f_j - mean_k f_k), F <- F + learning_rate f.
+    fit, symmetrisation f_j <- (J-1)/J (f_j - mean_k f_k), F <- F + learning_rate f. The rows are asked for sums and
+    told the step, in one pass if they stream; everything else happens here.
     """
-    xp = design.backend.xp
     start = history.resume(validation is not None)
+    J = design.n_classes
     while len(history.steps) < rules.n_rounds and history.stopped == "n_rounds":
         index = len(history.steps)
-        fitted = _fit_round(design, learner, rules, train, index)
-        J = fitted.values.shape[1]
+        fitted = learner.fit(design, train, index)
         factor = rules.learning_rate * (J - 1) / J
-        step = _symmetrised(xp, fitted.step, factor)
-        with span("update"):
-            moved, largest, loss = train.advance(design.backend, fitted.values, factor)
-        if largest > SCORE_LIMIT[_type_name(xp, train.F)]:
-            room = _room(xp, train.F, fitted.values, factor)
+        step, move = fitted.step(design.backend.xp, factor, J), fitted.move(factor, J)
+        coming = (
+            learner.request(design, train, index + 1) if train.ahead and index + 1 < rules.n_rounds else None
+        )
+        largest, loss = train.advance(move, coming)
+        if largest > SCORE_LIMIT[design.dtype]:
+            room = train.room(move)
             if room <= 0.0:
                 history.stopped = "saturated"
                 break
             step = step.scaled(room)
-            moved, _, loss = train.advance(design.backend, fitted.values, factor * room)
-        train.F = moved
+            _, loss = train.advance(move.scaled(room), coming)
+        train.keep()
         history.steps.append(step)
-        history.rank.append(np.asarray(design.backend.get(fitted.rank)))
-        history.ladder.append(np.asarray(design.backend.get(fitted.ladder)))
+        copies = 2 // design.fitted_classes if J == 2 else 1
+        history.rank.append(np.tile(np.asarray(fitted.rank), copies))
+        history.ladder.append(np.tile(np.asarray(fitted.ladder), copies))
         history.train_loss.append(loss)
         if validation is not None:
             with span("validation"):
-                values = evaluate(design.backend, step, validation.X, design.center, design.seed)
-                validation.F, _, loss = validation.advance(design.backend, values, 1.0)
+                _, loss = validation.advance(Move.of_step(step))
+                validation.keep()
             history.validation_loss.append(loss)
         if on_round is not None:
             latest = history.validation_loss[-1] if history.validation_loss else None
@@ -154,66 +132,6 @@ def boost(
     if rules.patience is not None and len(history.steps) > start:
         history.best_round = int(np.nanargmin(history.validation_loss)) + 1
     return history
-
-
-def _fit_round(design: Design, learner: Learner, rules: Rules, train: Scores, index: int) -> Fitted:
-    xp = design.backend.xp
-    with span("update"):
-        W, R = _targets(design, rules, train)
-    if W.shape[1] > 2:
-        return learner.fit(design, W, R, index)
-    # Two classes have equal weights and opposite responses: one fit serves both.
-    half = learner.fit(design, W[:, 1:], R[:, 1:], index)
-    step = half.step
-    mirrored = Step(
-        xp.concat([-step.coef, step.coef], axis=1),
-        xp.concat([-step.intercept, step.intercept]),
-        step.index,
-        step.columns,
-        step.gamma,
-    )
-    values = xp.concat([-half.values, half.values], axis=1)
-    rank, ladder = (np.tile(np.asarray(design.backend.get(a)), 2) for a in (half.rank, half.ladder))
-    return Fitted(mirrored, values, rank, ladder)
-
-
-def _targets(design: Design, rules: Rules, train: Scores) -> tuple[Array, Array]:
-    """Return the weights and weighted responses (n, J) of the round that comes."""
-    xp = design.backend.xp
-    floor = WEIGHT_FLOOR[_type_name(xp, train.F)]
-    if design.backend.scores is not None:
-        W, R = design.backend.scores.working_response(
-            train.F, train.labels, train.weight, rules.z_max, rules.clip, floor
-        )
-    else:
-        P = softmax(xp, train.F)
-        W, R = working_response(xp, train.labels, P, train.weight, rules.z_max, rules.clip, floor)
-    return trim(xp, W, R, rules.trim)
-
-
-def _symmetrised(xp: Any, step: Step, factor: float) -> Step:
-    """Return factor (f_j - mean_k f_k), whose values on any rows are that of the values of f."""
-    coef = factor * (step.coef - xp.mean(step.coef, axis=1, keepdims=True))
-    intercept = factor * (step.intercept - xp.mean(step.intercept))
-    return Step(coef, intercept, step.index, step.columns, step.gamma)
-
-
-def _room(xp: Any, F: Array, values: Array, factor: float) -> float:
-    """Return the largest share t < 1 of a step for which the scores stay within their limit.
-
-    A step is shortened as a whole, never clipped element by element: what was fitted stays what is predicted.
-    """
-    limit = SCORE_LIMIT[_type_name(xp, F)]
-    values = factor * (values - xp.mean(values, axis=1, keepdims=True))
-    growing = xp.abs(F + values) > limit
-    distance = xp.where(values > 0, limit - F, limit + F)
-    size = xp.abs(values)
-    share = xp.where(growing, distance / xp.where(growing, size, xp.ones_like(size)), xp.ones_like(size))
-    return max(0.0, float(xp.min(share)) * (1.0 - 1e-6))
-
-
-def _type_name(xp: Any, F: Array) -> str:
-    return "float64" if F.dtype == xp.float64 else "float32"
 
 
 def start_scores(

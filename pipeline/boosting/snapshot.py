@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.boosting.learners import Design, Step
-from pipeline.boosting.loop import History, Scores
+from pipeline.boosting.learners import Design
+from pipeline.boosting.loop import History
 from pipeline.boosting.loop import OnState as Between
 from pipeline.boosting.state import SKIPPED, to_host
+from pipeline.boosting.steps import Step
+from pipeline.boosting.team import Team
 
 State = tuple[dict[str, np.ndarray], dict[str, Any]]
 OnState = Callable[[int, Callable[[], State]], None]
@@ -37,13 +39,16 @@ class Restored:
 
 
 def offered(
-    on_state: OnState, design: Design, variance: np.ndarray, params: dict[str, Any], dtype: str
+    on_state: OnState, design: Design, moments: tuple[np.ndarray, np.ndarray], params: dict[str, Any]
 ) -> Between:
-    """Return what the loop calls after each round: `on_state`, with a function that takes the state if asked to."""
+    """Return what the loop calls after each round: `on_state`, with a function that takes the state if asked to.
 
-    def between(history: History, train: Scores, validation: Scores | None) -> None:
+    `moments` are the centre and the variances of the columns.
+    """
+
+    def between(history: History, train: Team, validation: Team | None) -> None:
         def take() -> State:
-            return _taken(design, variance, params, dtype, history, train, validation)
+            return _taken(design, moments, params, history, train, validation)
 
         on_state(len(history.steps), take)
 
@@ -52,21 +57,18 @@ def offered(
 
 def _taken(
     design: Design,
-    variance: np.ndarray,
+    moments: tuple[np.ndarray, np.ndarray],
     params: dict[str, Any],
-    dtype: str,
     history: History,
-    train: Scores,
-    validation: Scores | None,
+    train: Team,
+    validation: Team | None,
 ) -> State:
-    backend = design.backend
-    history.steps = to_host(
-        backend, history.steps
-    )  # each step comes home once, however often the state is taken
+    # each step comes home once, however often the state is taken
+    history.steps = to_host(design.backend, history.steps)
     arrays = {
-        "center": np.asarray(backend.get(design.center)),
-        "variance": np.asarray(variance),
-        "F": np.asarray(backend.get(train.F)),
+        "center": np.asarray(moments[0]),
+        "variance": np.asarray(moments[1]),
+        "F": train.scores(),
         "train_loss": np.asarray(history.train_loss, dtype=np.float64),
         "validation_loss": np.asarray(history.validation_loss, dtype=np.float64),
         "rank": np.asarray(history.rank, dtype=np.intp),
@@ -74,10 +76,10 @@ def _taken(
         **_packed(history.steps),
     }
     if validation is not None:
-        arrays["F_validation"] = np.asarray(backend.get(validation.F))
+        arrays["F_validation"] = validation.scores()
     header = {
         "params": _plain(params),
-        "dtype": dtype,
+        "dtype": design.dtype,
         "seed": design.seed,
         "rounds": len(history.steps),
         "start": history.start,

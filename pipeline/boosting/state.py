@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.boosting.learners import Step
 from pipeline.boosting.linear import LinearModel
 from pipeline.boosting.loop import History
+from pipeline.boosting.steps import Step
 
 if TYPE_CHECKING:
     from pipeline.backends.protocol import Backend

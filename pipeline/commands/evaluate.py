@@ -28,6 +28,7 @@ def run(cfg: config.Evaluate, stages: Stages | None = None) -> float:
     float
         Log-loss, over the folds their mean; smaller is better.
     """
+    steps.only_local(cfg, "evaluate")
     stages = stages or Stages()
     if cfg.model and cfg.split.folds:
         raise ConfigError(

@@ -76,14 +76,13 @@ def content(
     cfg: config.Train,
     place: str | None,
     backend: str,
-    loaded: datasets.Loaded,
+    known: datasets.Stamps,
     parts: list[np.ndarray],
 ) -> State:
     """Return what a checkpoint holds about the run.
 
     `place` is where the images were read from, `parts` are their numbers: to fit, to watch, to hold out.
     """
-    known = loaded.stamps or datasets.stamp_pictures(loaded.images)
     arrays = {f"data.{name}": array for name, array in known.arrays().items()}
     header = {
         "settings": settings(cfg),

@@ -92,6 +92,7 @@ def run(cfg: config.Profile, stages: Stages | None = None) -> float:
     float
         Seconds of a run, the median: what a sweep compares.
     """
+    steps.only_local(cfg, "profile")
     stages = stages or Stages()
     start = _since_start() if "start" in stages.seconds else 0.0  # later jobs of a sweep start nothing
     name = steps.choose_backend(cfg.backend, cfg.preprocess)

@@ -272,6 +272,11 @@ def twins(
     pairs = [
         pair for train, held_out in parts for pair in datasets.duplicates_across(images, train, held_out)
     ]
+    return tell_twins(pairs, folder)
+
+
+def tell_twins(pairs: list[tuple[str, str]], folder: Path) -> list[tuple[str, str]]:
+    """List pairs of equal images in duplicates.csv and warn; return them."""
     if pairs:
         path = folder / "duplicates.csv"
         with atomic(path) as stream:
@@ -284,3 +289,11 @@ def twins(
             path,
         )
     return pairs
+
+
+def only_local(cfg: config.Train, command: str) -> None:
+    """Refuse settings of scale that only ``train`` has."""
+    if cfg.scale.name is not config.ScaleName.local:
+        raise ConfigError(
+            f"scale={cfg.scale.name.value} is for train; {command} works in memory: leave it out"
+        )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,6 +74,10 @@ def train(cfg: config.Train, stages: Stages, keeper: Keeper | None = None) -> Tr
     steps.check_layout(cfg.hog, cfg.image)
     hog = steps.extractor(cfg.hog, cfg.image, name)
     reducer = steps.reducer(cfg.reduce, hog)
+    if cfg.scale.name is config.ScaleName.outofcore:
+        from pipeline.commands import outofcore
+
+        return outofcore.run(cfg, hog, stages, keeper)
 
     with backend.threads(cfg.backend.threads):
         data = keeping.whereabouts(keeper, cfg.data)
@@ -91,7 +95,9 @@ def train(cfg: config.Train, stages: Stages, keeper: Keeper | None = None) -> Tr
         order = np.concatenate(parts)
         if keeper is not None:
             keeping.check_split(keeper, parts)
-            keeper.content = partial(keeping.content, cfg, data.path, name, loaded, parts)
+            keeper.content = lambda: keeping.content(
+                cfg, data.path, name, loaded.stamps or datasets.stamp_pictures(images), parts
+            )
         with progress("features") as advance:
             X = steps.features(
                 images.pixels,
@@ -117,8 +123,46 @@ def train(cfg: config.Train, stages: Stages, keeper: Keeper | None = None) -> Tr
             proba = model.proba_of_features(X_test)
             scores = score(labels[held_out], proba, images.class_names)
 
+    return finish(
+        cfg,
+        stages,
+        model,
+        scores,
+        proba,
+        images,
+        Parts(fitted, watched, held_out, len(twins)),
+        loaded.rejected,
+        loaded.native_seconds,
+        X,
+    )
+
+
+class Parts(NamedTuple):
+    """Numbers of the images of each part, and how many held-out ones equal a training image."""
+
+    fitted: np.ndarray
+    watched: np.ndarray
+    held_out: np.ndarray
+    twins: int
+
+
+def finish(
+    cfg: config.Train,
+    stages: Stages,
+    model: Model,
+    scores: Scores,
+    proba: np.ndarray,
+    images: datasets.Images,
+    parts: Parts,
+    rejected: list[datasets.Rejected],
+    native_seconds: dict[str, float],
+    X: Any,
+) -> Trained:
+    """Write the model, the predictions, the plots and the figures into the run folder."""
+    folder, held_out = Path(cfg.run_dir), parts.held_out
+    labels = steps.require_labels(images, cfg.data)
     with stages("save"):
-        model.summary = _summary(cfg, len(fitted), len(held_out), scores, model)
+        model.summary = _summary(cfg, len(parts.fitted), len(held_out), scores, model)
         save_model(folder / "model.npz", model)
         paths = [images.paths[i] for i in held_out]
         steps.write_predictions(
@@ -126,8 +170,13 @@ def train(cfg: config.Train, stages: Stages, keeper: Keeper | None = None) -> Tr
         )
         if cfg.plots:
             _draw(scores, model, folder)
-    counts = {"all": len(images), "fit": len(fitted), "validation": len(watched), "test": len(held_out)}
-    content = _figures(model, scores, counts, len(twins), loaded, stages)
+    counts = {
+        "all": len(images),
+        "fit": len(parts.fitted),
+        "validation": len(parts.watched),
+        "test": len(held_out),
+    }
+    content = _figures(model, scores, counts, parts.twins, (len(rejected), native_seconds), stages)
     steps.write_json(folder / "metrics.json", content)
     return Trained(model, scores, content, images, X)
 
@@ -137,7 +186,7 @@ def _figures(
     scores: Scores,
     counts: dict[str, int],
     twins: int,
-    loaded: datasets.Loaded,
+    reading: tuple[int, dict[str, float]],  # rejected files, seconds
     stages: Stages,
 ) -> dict[str, Any]:
     """Return the content of metrics.json."""
@@ -147,11 +196,11 @@ def _figures(
         "train_loss": classifier.train_loss_[classifier.n_rounds_ - 1],
         "rounds": classifier.n_rounds_,
         "images": counts,
-        "rejected": len(loaded.rejected),
+        "rejected": reading[0],
         "duplicates": twins,
         "features": model.extractor.layout_.n_features,
         **_components(model),
-        "read_seconds": loaded.native_seconds,
+        "read_seconds": reading[1],
         "backend": model.extractor.backend,
         **steps.circumstances(stages),
     }
@@ -183,10 +232,28 @@ def fit(
     keeper: Keeper | None = None,
 ) -> LogitBoostClassifier:
     """Fit the classifier with a progress bar of its rounds; with a keeper it goes on from what that found."""
-    hooks: dict[str, Any] = {}
+    return with_progress(
+        lambda hooks: classifier.fit(X, labels, validation=validation, **hooks), classifier, label, keeper
+    )
+
+
+def with_progress(
+    work: Callable[[dict[str, Any]], LogitBoostClassifier],
+    classifier: LogitBoostClassifier,
+    label: str = "boost",
+    keeper: Keeper | None = None,
+) -> LogitBoostClassifier:
+    """Return work(hooks) with a progress bar of the rounds; `hooks` are arguments of the classifier's fit.
+
+    Raises
+    ------
+    ConfigError
+        If the fit refuses its data.
+    """
+    resumed: dict[str, Any] = {}
     done = 0
     if keeper is not None:
-        hooks = {"on_state": keeper, "resume_from": keeper.state}
+        resumed = {"on_state": keeper, "resume_from": keeper.state}
         done = keeper.done
     watching = nullcontext() if keeper is None else keeper.watching(classifier.n_rounds)
     with progress(label, "rounds", done) as advance, watching:
@@ -199,7 +266,7 @@ def fit(
             advance(number, n_rounds, note)
 
         try:
-            return classifier.fit(X, labels, validation=validation, on_round=on_round, **hooks)
+            return work({"on_round": on_round, **resumed})
         except ValueError as error:  # what the estimator refuses, and a system that cannot be solved
             raise ConfigError(f"the classifier cannot be fitted: {' '.join(str(error).split())}") from error
 

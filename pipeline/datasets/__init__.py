@@ -10,7 +10,7 @@ from pipeline.datasets.images import (
     write_rejected,
 )
 from pipeline.datasets.packing import PackReport, pack
-from pipeline.datasets.source import load, stream
+from pipeline.datasets.source import load, stream, stream_labelled
 from pipeline.datasets.split import Split, folds, split, validation_split, with_groups
 from pipeline.datasets.stamps import Stamps, stamp_pictures
 
@@ -30,6 +30,7 @@ __all__ = [
     "split",
     "stamp_pictures",
     "stream",
+    "stream_labelled",
     "validation_split",
     "with_groups",
     "write_rejected",

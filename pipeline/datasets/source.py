@@ -107,6 +107,41 @@ def stream(
         return _told(_stream(data, image, chunk, progress), data)
 
 
+def stream_labelled(
+    data: config.Data,
+    image: config.Image,
+    chunk: int,
+    progress: Progress | None = None,
+    expected: Stamps | None = None,
+) -> tuple[Stamps | None, Iterator[Loaded]]:
+    """Return the stamps of the files, None for pictures that are made, and the pictures that ``load`` gives.
+
+    They come in the same order, a chunk at a time. With `expected` the files must be what they were.
+
+    Raises
+    ------
+    ConfigError, DataError
+        As ``load``; on the way where ``load`` would decode.
+    """
+    with _reading(data):
+        kind, path = _resolve(data)
+        if kind is DataName.folder:
+            assert path is not None
+            listing = _labelled(path)
+            stamps: Stamps | None = stamp_entries(listing.entries)
+            chunks = _stream_files(path, listing, data, image, chunk=chunk, progress=progress)
+        elif kind is None:
+            raise DataError(
+                f"data.path={path}: one file is no labelled set; expected a folder or a packed set"
+            )
+        else:
+            stamps = stamp_file(path) if path is not None and path.is_file() else None
+            chunks = _stream(data, image, chunk, progress)
+        if expected is not None and (stamps is not None or path is not None):
+            expected.compare(stamps, f"data.path={path}")
+        return stamps, _told(chunks, data)
+
+
 def _told(chunks: Iterator[Loaded], data: config.Data) -> Iterator[Loaded]:
     with _reading(data):
         yield from chunks
@@ -177,18 +212,9 @@ def _resolve(data: config.Data) -> tuple[DataName | None, Path | None]:
     return (DataName.packed, path) if packed else (None, path)
 
 
-def _load_folder(
-    path: Path,
-    data: config.Data,
-    image: config.Image,
-    progress: Progress | None,
-    expected: Stamps | None,
-) -> Loaded:
-    begin = perf_counter()
+def _labelled(path: Path) -> Listing:
+    """Return the pictures in class folders, and as rejected what lies beside them."""
     listing = scan(path)
-    stamps = stamp_entries(listing.entries)
-    if expected is not None:
-        expected.compare(stamps, f"data.path={path}")
     if not listing.class_names:
         raise DataError(
             f"data.path={path}: {len(listing.entries)} files but no class folders; "
@@ -204,6 +230,22 @@ def _load_folder(
         )
     rejected = list(listing.rejected)
     rejected += [Rejected(entry.name, "lies beside the class folders: no class") for entry in listing.loose]
+    return replace(listing, entries=entries, rejected=rejected)
+
+
+def _load_folder(
+    path: Path,
+    data: config.Data,
+    image: config.Image,
+    progress: Progress | None,
+    expected: Stamps | None,
+) -> Loaded:
+    begin = perf_counter()
+    listing = _labelled(path)
+    stamps = stamp_entries(listing.entries)
+    if expected is not None:
+        expected.compare(stamps, f"data.path={path}")
+    entries, rejected = listing.entries, list(listing.rejected)
     pixels = allocate(len(entries), image)
     read = perf_counter()
     with span("decode"):

@@ -55,6 +55,14 @@ class Stamps:
         names = text.split("\0") if len(sizes) else []
         return cls(names, sizes, arrays["times"], arrays["digest"].tobytes().decode())
 
+    @classmethod
+    def of_digests(cls, digests: Sequence[bytes], labels: np.ndarray) -> Stamps:
+        """Return the stamp of made pictures of which each has its digest."""
+        digest = hashlib.blake2b(b"".join(digests), digest_size=16)
+        digest.update(labels.astype(np.int64).tobytes())
+        nothing = np.zeros(0, dtype=np.int64)
+        return cls([], nothing, nothing, digest.hexdigest())
+
     def compare(self, found: Stamps | None, where: str) -> None:
         """Raise DataError, naming a file, unless `found` is the same; `where` says in words where the data are."""
         if found is None:

@@ -16,7 +16,7 @@ FEW_COLUMNS = 64  # columns of a product up to which its rows come in blocks of 
 PANELS, PANELLED = 4, 1024  # as in backends/gpu/blas.py
 LINE = {"cpu": 64, "reference": 64, "gpu": 32}  # bytes that come from memory together
 # Passes over (n, J) arrays, over their masks (a byte each) and over (n,) arrays: boosting/loss.py and
-# Scores.advance, expression by expression; backends/gpu/scores.py, kernel by kernel.
+# Partition.advance, expression by expression; backends/gpu/scores.py, kernel by kernel.
 TARGETS_HOST, TARGETS_MASKS, TARGETS_ROWS = 38, 4, 6
 ADVANCE_HOST, ADVANCE_ROWS = 21, 20
 TARGETS_GPU, ADVANCE_GPU, ROWS_GPU = 3, 4, 8

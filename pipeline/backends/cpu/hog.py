@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pipeline.backends import hog_rules
+from pipeline.backends.cpu.images_shared import share_images
 from pipeline.config import BLOCK_NORMS
 
 if TYPE_CHECKING:
@@ -139,22 +138,12 @@ def _run(
     pixels: np.ndarray, layout: HogLayout, norm: int | None, transform_sqrt: bool, out: np.ndarray
 ) -> None:
     """Share the images out among threads, and let each write its rows of `out`; norm None: cell histograms."""
-    from numba import get_num_threads
-
-    n = len(pixels)
-    threads = min(get_num_threads(), -(-n // PER_THREAD))
-    bounds = [n * i // threads for i in range(threads + 1)] if threads else [0]
-    parts = [slice(first, last) for first, last in itertools.pairwise(bounds)]
-    workers = [_Worker(pixels.dtype, layout, norm, transform_sqrt, out.dtype) for _ in parts]
-    if threads == 1:
-        workers[0](pixels, out)
-    elif threads:
-        workers[0].compile(out)
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(lambda worker, part: worker(pixels[part], out[part]), workers, parts))
+    share_images(
+        lambda: Worker(pixels.dtype, layout, norm, transform_sqrt, out.dtype), pixels, out, PER_THREAD
+    )
 
 
-class _Worker:
+class Worker:
     """Scratch memory of one thread, and the kernels' arguments."""
 
     def __init__(
@@ -229,14 +218,21 @@ class _Worker:
     def _chunk(self, images: np.ndarray, out: np.ndarray) -> None:
         from pipeline.backends.cpu import hog_blocks
 
-        layout, n = self.layout, len(images)
+        n = len(images)
         squares = self.norm is not None and self.norm >= hog_blocks.L2
         hist, sums = self.hist[:n], self.sums[:n]
         rest = np.arange(n) if self.follow else self._fast(images, squares, hist, sums)
         if len(rest):
             self._ordered(images, rest, squares, hist, sums)
+        self._finish(hist, sums, out)
+
+    def _finish(self, hist: np.ndarray, sums: np.ndarray, out: np.ndarray) -> None:
+        """Write what becomes of the cells of a chunk: their histograms, or the blocks."""
+        from pipeline.backends.cpu import hog_blocks
+
+        layout = self.layout
         if self.norm is None:
-            out[:] = hist.reshape(n, -1)
+            out[:] = hist.reshape(len(hist), -1)
         else:
             block = (layout.orientations, layout.cells_per_block, self.norm)
             self._call(hog_blocks.normalise, (hist, sums, *self.for_blocks, *block, out))

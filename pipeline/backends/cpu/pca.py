@@ -10,7 +10,8 @@ from scipy.linalg import blas
 
 from pipeline.backends import spectrum
 from pipeline.backends.cpu import wls_kernels as kernels
-from pipeline.backends.cpu.wls import BUFFER, column_moments, one_blas_thread
+from pipeline.backends.cpu.wls import column_moments
+from pipeline.backends.cpu.wls_blocks import BUFFER, one_blas_thread
 from pipeline.backends.protocol import Pca
 
 

@@ -6,26 +6,23 @@ each buffer's contribution to the Gram matrix (syrk) or to the sums (gemm).
 
 from __future__ import annotations
 
-import functools
-import threading
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
-from scipy.linalg import blas
-from threadpoolctl import ThreadpoolController
 
-from pipeline.backends import philox
+from pipeline.backends import fits, philox
+from pipeline.backends.cpu import wls_blocks as blocks
 from pipeline.backends.cpu import wls_kernels as kernels
-from pipeline.backends.protocol import ComponentwiseSums, WlsFit
-from pipeline.backends.solve import Factor, factorise, refine
+from pipeline.backends.protocol import ComponentwiseSums, Sums, WlsFit
+from pipeline.backends.solve import Factor, factorise
+from pipeline.backends.solve import refine as refined
 from pipeline.spans import part
 
-# Elements in the row buffer. Large enough that syrk runs at full speed (p = 3240: 1294 rows), small beside X.
-BUFFER = 1 << 22
 SMALL_SYSTEM = 768  # unknowns up to which classes are solved side by side, each on one thread
-CACHED = 1 << 18  # numbers in a block of rows that stays in the second-level cache
-SEGMENTS = 8  # parts into which rows are cut, whatever the number of threads
+GRAMS = 1 << 25  # bytes of the Gram matrices of small systems that are held at a time
 
 
 def column_moments(X: np.ndarray, sample_weight: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -37,7 +34,7 @@ def column_moments(X: np.ndarray, sample_weight: np.ndarray | None = None) -> tu
     n = X.shape[0]
     s = np.ones(n) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
     total = s.sum()
-    step = max(1, BUFFER // max(X.shape[1], 1))
+    step = max(1, blocks.BUFFER // max(X.shape[1], 1))
     first = X[0].astype(np.float64)
     mean = np.zeros(X.shape[1])
     for a in range(0, n, step):
@@ -69,120 +66,6 @@ def gather(X: np.ndarray, columns: np.ndarray, center: np.ndarray) -> np.ndarray
     return out
 
 
-class _OneBlasThread:
-    """A context in which BLAS uses one thread; safe when several fits are in it at the same time.
-
-    The limit belongs to the process: the first to enter sets it, the last to leave restores what was before.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._limit: Any = None
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._inside += 1
-            if self._inside == 1:
-                self._limit = _blas().limit(limits=1, user_api="blas")
-
-    def __exit__(self, *exception: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                self._limit.restore_original_limits()
-
-
-@functools.cache
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
-one_blas_thread = _OneBlasThread()
-
-
-def _share_segments(work: Callable[[int, int], Any], n: int, size: int) -> list[Any]:
-    """Return work(begin, end) of each of a fixed number of segments of n rows; on several threads if it pays.
-
-    The segments do not depend on the number of threads, so neither do sums of their results. BLAS uses one thread
-    within a segment: waking a second for products this small took longer than it saved.
-    """
-    bounds = [n * i // SEGMENTS for i in range(SEGMENTS + 1)]
-    results: list[Any] = [None] * SEGMENTS
-
-    def segment(i: int) -> None:
-        if bounds[i] < bounds[i + 1]:
-            results[i] = work(bounds[i], bounds[i + 1])
-
-    with one_blas_thread:
-        kernels.share(segment, SEGMENTS, parallel=size > kernels.SERIAL)
-    return [result for result in results if result is not None]
-
-
-def _centred_blocks(X: np.ndarray, center: np.ndarray, begin: int, end: int, size: int) -> Iterator[tuple]:
-    """Yield (a, b, X[a:b] - center) for blocks of rows of at most about `size` numbers, in one reused buffer."""
-    rows = max(1, min(end - begin, size // max(X.shape[1], 1)))
-    buffer = np.empty((rows, X.shape[1]), dtype=X.dtype)
-    for a in range(begin, end, rows):
-        b = min(a + rows, end)
-        kernels.center_rows(X[a:b], center, buffer[: b - a])
-        yield a, b, buffer[: b - a]
-
-
-def _products(X: np.ndarray, center: np.ndarray, V: np.ndarray) -> np.ndarray:
-    """Return (X - center)' V, float64 (q, columns of V), added up in float64 over blocks of rows."""
-    q, k = X.shape[1], V.shape[1]
-
-    def segment(begin: int, end: int) -> np.ndarray:
-        total = np.zeros((k, q))
-        for a, b, rows in _centred_blocks(X, center, begin, end, CACHED):
-            total += V[a:b].T @ rows  # this way round BLAS runs at full speed on few columns
-        return total
-
-    return np.add.reduce(_share_segments(segment, X.shape[0], X.size)).T
-
-
-def _weighted_blocks(
-    X: np.ndarray, center: np.ndarray, w: np.ndarray, rows_at_once: int
-) -> Iterator[np.ndarray]:
-    """Yield sqrt(w) (X - center) in blocks of rows, in one reused buffer.
-
-    Rows of weight zero (trimmed, or of zero sample weight) are left out: the cost falls with them.
-    """
-    rows = np.flatnonzero(w)
-    root = np.sqrt(w[rows])
-    buffer = np.empty((min(rows.size, rows_at_once), X.shape[1]), dtype=X.dtype)
-    for a in range(0, rows.size, rows_at_once):
-        part = rows[a : a + rows_at_once]
-        kernels.scale_rows(X, center, part, root[a : a + part.size], buffer[: part.size])
-        yield buffer[: part.size]
-
-
-def _small_gram(X: np.ndarray, center: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Return (X - center)' diag(w) (X - center), float64, Fortran order; blocks are added up in float64.
-
-    NumPy sees A'A and calls syrk, with the GIL released: other threads do other classes meanwhile.
-    """
-    q = X.shape[1]
-    product, gram = np.empty((q, q), dtype=X.dtype), np.zeros((q, q))
-    for block in _weighted_blocks(X, center, w, max(1, kernels.SERIAL // q)):
-        gram += np.matmul(block.T, block, out=product)
-    return gram.T  # symmetric: the transpose is the same matrix in Fortran order
-
-
-def _large_gram(X: np.ndarray, center: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """As :func:`_small_gram`, lower triangle only, added up by syrk itself in the dtype of X.
-
-    At q = 3240 adding blocks up outside of BLAS took a quarter of the time.
-    """
-    q = X.shape[1]
-    syrk = blas.ssyrk if X.dtype == np.float32 else blas.dsyrk
-    gram = np.zeros((q, q), dtype=X.dtype, order="F")
-    for block in _weighted_blocks(X, center, w, max(1, BUFFER // q)):
-        gram = syrk(1.0, block.T, beta=1.0, c=gram, lower=True, overwrite_c=True)
-    return gram.astype(np.float64, order="F", copy=False)
-
-
 def fit(
     X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarray, l2: float, gram_precision: str = "full"
 ) -> WlsFit:
@@ -209,47 +92,155 @@ def fit(
     seminormal equations; Bjorck, Linear Algebra Appl. 88/89, 1987) brings the accuracy of a QR factorisation.
 
     A small system does not keep two BLAS threads busy, so small ones are solved side by side, a class each;
-    the blocks of rows then stay in the second-level cache between scaling and syrk.
+    the blocks of rows then stay in the second-level cache between scaling and syrk. Of large systems there is one
+    at a time.
     """
-    n, q = X.shape
-    J = W.shape[1]
-    center = center.astype(X.dtype, copy=False)
-    sw, sr = W.sum(axis=0, dtype=np.float64), R.sum(axis=0, dtype=np.float64)
-    if q == 0:
-        none = np.zeros(J, dtype=np.intp)
-        return WlsFit(np.zeros((0, J)), sr / np.where(sw > 0.0, sw, 1.0), none, none)
+    return fits.fit(np, sys.modules[__name__], _Given(X, center, W, R, gram_precision), l2)
+
+
+class _Given:
+    """Rows that lie in memory, as :func:`pipeline.backends.fits.fit` asks for their sums."""
+
+    at_once: int | None = None
+
+    def __init__(self, X, center, W, R, gram_precision) -> None:
+        self.rows = (X, center, W, R)
+        self.gram_precision = gram_precision
+        self.n_columns, self.n_classes = X.shape[1], W.shape[1]
+        self.precision = X.dtype.name
+
+    def sums(self, classes: slice, totals: bool) -> Sums:
+        return sums(*self.rows, classes, totals, self.gram_precision)
+
+    def residual_sums(self, classes: slice, coef: np.ndarray, intercept: np.ndarray):
+        return residual_sums(*self.rows, classes, coef, intercept)
+
+    def stage(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+def sums(
+    X: np.ndarray,
+    center: np.ndarray,
+    W: np.ndarray,
+    R: np.ndarray,
+    classes: slice,
+    totals: bool,
+    gram_precision: str = "full",
+) -> Sums:
+    """Return the Gram matrices of a range of classes, and with `totals` the other sums, of all classes.
+
+    Parameters are those of :func:`fit`. Of the Gram matrices, float64 (classes, q, q), the upper triangles count.
+    """
     with part("sums"):
-        sums = _products(X, center, np.hstack([R, W]))
-    coef, intercept = np.zeros((q, J)), np.zeros(J)
-    rank, ladder = np.zeros(J, dtype=np.intp), np.zeros(J, dtype=np.intp)
-    small = q <= SMALL_SYSTEM
-    eps = float(np.finfo(X.dtype).eps)
-
-    def solve_class(j: int) -> None:
-        with part("sums"):
-            gram = (_small_gram if small else _large_gram)(X, center, W[:, j])
-        with part("solve"):
-            factor = factorise(gram, sums[:, J + j], sw[j], l2, eps)
-            coef[:, j], intercept[j] = factor.solve(sums[:, j], sr[j])
-        rank[j], ladder[j] = factor.rank, factor.ladder
-        if X.dtype == np.float64:
-            with part("refine"):
-                coef[:, j], intercept[j] = _refined(
-                    X, center, W[:, j], R[:, j], factor, coef[:, j], intercept[j]
-                )
-
-    if small:
-        with one_blas_thread:
-            kernels.share(solve_class, J, parallel=n * q > kernels.SERIAL)
-    else:
-        for j in range(J):
-            solve_class(j)
-    return WlsFit(coef, intercept, rank, ladder)
+        q, J = X.shape[1], W.shape[1]
+        center = center.astype(X.dtype, copy=False)
+        xr = xw = sr = sw = None
+        if totals:
+            sw, sr = W.sum(axis=0, dtype=np.float64), R.sum(axis=0, dtype=np.float64)
+            both = blocks.products(X, center, np.hstack([R, W])) if q else np.zeros((0, 2 * J))
+            xr, xw = both[:, :J], both[:, J:]
+        return Sums(xr, xw, sr, sw, _grams(X, center, W[:, classes]))
 
 
-def _refined(X, center, w, r, factor: Factor, beta, b) -> tuple[np.ndarray, float]:
-    residual = (r - w * apply(X, center, beta[:, None], np.array([b]))[:, 0])[:, None]
-    return refine(factor, _products(X, center, residual)[:, 0], residual.sum(), beta, b)
+def _grams(X: np.ndarray, center: np.ndarray, W: np.ndarray) -> np.ndarray:
+    (n, q), count = X.shape, W.shape[1]
+    if q > SMALL_SYSTEM:
+        if count == 1:
+            return blocks.large_gram(X, center, W[:, 0]).T[None]
+        gram = np.empty((count, q, q))
+        for i in range(count):
+            gram[i] = blocks.large_gram(X, center, W[:, i]).T
+        return gram
+    gram = np.empty((count, q, q))
+    with blocks.one_blas_thread:
+        kernels.share(
+            lambda i: blocks.small_gram(X, center, W[:, i], gram[i]), count, parallel=n * q > kernels.SERIAL
+        )
+    return gram
+
+
+def residual_sums(
+    X: np.ndarray,
+    center: np.ndarray,
+    W: np.ndarray,
+    R: np.ndarray,
+    classes: slice,
+    coef: np.ndarray,
+    intercept: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (X - center)' e (q, classes) and the sums of e = r - w f (classes,) for fits f of those classes."""
+    n, q = X.shape
+    W, R = W[:, classes], R[:, classes]
+    count = W.shape[1]
+    xr, sr = np.zeros((q, count)), np.zeros(count)
+
+    def of_class(i: int) -> None:
+        values = apply(X, center, coef[:, i : i + 1], intercept[i : i + 1])
+        residual = (R[:, i] - W[:, i] * values[:, 0])[:, None]
+        xr[:, i], sr[i] = blocks.products(X, center, residual)[:, 0], residual.sum()
+
+    with part("refine"):
+        _share_classes(of_class, count, q, n * q)
+    return xr, sr
+
+
+def _share_classes(work: Callable[[int], None], count: int, q: int, size: int) -> None:
+    """Call work(i) for each class: small ones side by side on one thread each, large ones in turn on all."""
+    if q > SMALL_SYSTEM:
+        for i in range(count):
+            work(i)
+        return
+    with blocks.one_blas_thread:
+        kernels.share(work, count, parallel=size > kernels.SERIAL)
+
+
+def solve(sums: Sums, l2: float, precision: str) -> tuple[WlsFit, list[Factor]]:
+    """Return the fits of the classes whose sums are given, and their factors.
+
+    Parameters
+    ----------
+    sums : of the same classes throughout; the Gram matrices are overwritten
+    l2 : penalty of the coefficients
+    precision : type of the rows, which says how exact the sums are
+    """
+    xr, xw, sr, sw = sums[:4]
+    q, count = xr.shape
+    coef, intercept = np.zeros((q, count)), np.zeros(count)
+    rank, ladder = np.zeros(count, dtype=np.intp), np.zeros(count, dtype=np.intp)
+    factors: list[Any] = [None] * count
+    eps = float(np.finfo(precision).eps)
+
+    def of_class(i: int) -> None:
+        factors[i] = factor = factorise(sums.gram[i].T, xw[:, i], sw[i], l2, eps)
+        coef[:, i], intercept[i] = factor.solve(xr[:, i], sr[i])
+        rank[i], ladder[i] = factor.rank, factor.ladder
+
+    _share_classes(of_class, count, q, 4 * count * q * q)
+    return WlsFit(coef, intercept, rank, ladder), factors
+
+
+def refine(factors: list[Factor], xr: np.ndarray, sr: np.ndarray, found: WlsFit) -> WlsFit:
+    """Return the fits improved by one step for the sums that :func:`residual_sums` gave."""
+    coef, intercept = found.coef, found.intercept
+    for i, factor in enumerate(factors):
+        coef[:, i], intercept[i] = refined(factor, xr[:, i], sr[i], coef[:, i], intercept[i])
+    return found
+
+
+def classes_at_once(n_classes: int, q: int) -> int:
+    """Return how many Gram matrices of q columns to ask for at a time."""
+    if q > SMALL_SYSTEM:
+        return 1
+    return min(n_classes, max(kernels.threads(), GRAMS // (8 * max(q, 1) ** 2)))
+
+
+def over_classes(n_classes: int, q: int, at_once: int | None, work: Callable[[slice], None]) -> None:
+    """Call work(classes) for ranges that cover the classes, of `at_once` or what :func:`classes_at_once` says."""
+    step = at_once or classes_at_once(n_classes, q)
+    with blocks.one_blas_thread if q <= SMALL_SYSTEM else nullcontext():
+        for first in range(0, n_classes, step):
+            work(slice(first, min(first + step, n_classes)))
 
 
 def componentwise_sums(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarray) -> ComponentwiseSums:
@@ -270,7 +261,7 @@ def componentwise_sums(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.n
     RW = np.hstack([R, W])
 
     def segment(begin: int, end: int) -> np.ndarray:
-        rows = max(1, min(end - begin, CACHED // max(p, 1)))
+        rows = max(1, min(end - begin, blocks.CACHED // max(p, 1)))
         centred, squared = np.empty((rows, p), dtype=X.dtype), np.empty((rows, p), dtype=X.dtype)
         total, product = np.zeros((3 * J, p), dtype=X.dtype), np.empty((3 * J, p), dtype=X.dtype)
         for a in range(begin, end, rows):
@@ -281,7 +272,7 @@ def componentwise_sums(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.n
             total += product
         return total
 
-    sums = np.add.reduce(_share_segments(segment, X.shape[0], X.size), dtype=np.float64)
+    sums = np.add.reduce(blocks.share_segments(segment, X.shape[0], X.size), dtype=np.float64)
     return ComponentwiseSums(sums[:J].T, sums[J : 2 * J].T, sums[2 * J :].T)
 
 
@@ -291,14 +282,16 @@ def apply(X: np.ndarray, center: np.ndarray, coef: np.ndarray, intercept: np.nda
     coef = np.ascontiguousarray(coef, dtype=X.dtype)
     intercept = intercept.astype(X.dtype, copy=False)
     out = np.empty((X.shape[0], coef.shape[1]), dtype=X.dtype)
-    size = CACHED if coef.shape[1] <= 64 else BUFFER // 4  # many columns: BLAS wants many rows at a time
+    size = (
+        blocks.CACHED if coef.shape[1] <= 64 else blocks.BUFFER // 4
+    )  # many columns: BLAS wants many rows at a time
 
     def segment(begin: int, end: int) -> None:
-        for a, b, rows in _centred_blocks(X, center, begin, end, size):
+        for a, b, rows in blocks.centred_blocks(X, center, begin, end, size):
             np.matmul(rows, coef, out=out[a:b])
             out[a:b] += intercept
 
-    _share_segments(segment, X.shape[0], X.size)
+    blocks.share_segments(segment, X.shape[0], X.size)
     return out
 
 

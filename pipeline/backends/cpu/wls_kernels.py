@@ -69,6 +69,11 @@ def _on_threads(run: Callable[[int], None], threads: int) -> None:
         other.result()
 
 
+def threads() -> int:
+    """Return the number of threads that share work."""
+    return numba.get_num_threads()
+
+
 def _threads(count: int, parallel: bool) -> int:
     if not parallel or getattr(_sharing, "busy", False):
         return 1

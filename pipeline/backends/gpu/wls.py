@@ -7,16 +7,19 @@ through the device, and works on as many rows at a time as memory allows. Sums o
 from __future__ import annotations
 
 import logging
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import cupy as cp
 import numpy as np
 
-from pipeline.backends import philox
-from pipeline.backends.gpu import blas, launch, memory, wls_plan
+from pipeline.backends import fits, philox
+from pipeline.backends.gpu import blas, launch, memory, namespace, wls_plan
 from pipeline.backends.gpu.cholesky import Systems
 from pipeline.backends.gpu.matrix import empty_matrix, fill_rows, over_rows
-from pipeline.backends.protocol import ComponentwiseSums, WlsFit
+from pipeline.backends.protocol import ComponentwiseSums, Sums, WlsFit
 from pipeline.spans import part as measured
 
 SYSTEM_BYTES = 48  # per entry of a Gram matrix: itself, its parts, and the copies that a factorisation makes
@@ -118,42 +121,94 @@ def fit(X: Any, center: Any, W: Any, R: Any, l2: float, gram_precision: str = "f
     As :func:`pipeline.backends.cpu.wls.fit`, all classes at once: scaled rows of a batch of classes, one batched
     product, one batched Cholesky. In float64 one step of refinement follows.
     """
-    J = W.shape[1]
-    W, R = cp.ascontiguousarray(W), cp.ascontiguousarray(R)  # kernels take no strides
-    center = center.astype(X.dtype, copy=False)
-    sw, sr = W.sum(axis=0, dtype=cp.float64), R.sum(axis=0, dtype=cp.float64)
-    q = X.shape[1]
-    if q == 0:
-        none = np.zeros(J, dtype=np.intp)
-        return WlsFit(cp.zeros((0, J)), sr / cp.where(sw > 0.0, sw, cp.ones_like(sw)), none, none)
+    return fits.fit(namespace, sys.modules[__name__], _Given(X, center, W, R, gram_precision), l2)
+
+
+class _Given:
+    """Rows that lie in memory, as :func:`pipeline.backends.fits.fit` asks for their sums."""
+
+    at_once: int | None = None
+
+    def __init__(self, X: Any, center: Any, W: Any, R: Any, gram_precision: str) -> None:
+        # kernels take no strides
+        self.rows = (X, center, cp.ascontiguousarray(W), cp.ascontiguousarray(R))
+        self.gram_precision = gram_precision
+        self.n_columns, self.n_classes = X.shape[1], W.shape[1]
+        self.precision = X.dtype.name
+
+    def sums(self, classes: slice, totals: bool) -> Sums:
+        return sums(*self.rows, classes, totals, self.gram_precision)
+
+    def residual_sums(self, classes: slice, coef: Any, intercept: Any) -> tuple[Any, Any]:
+        return residual_sums(*self.rows, classes, coef, intercept)
+
+    def stage(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+def sums(
+    X: Any, center: Any, W: Any, R: Any, classes: slice, totals: bool, gram_precision: str = "full"
+) -> Sums:
+    """Return the Gram matrices of a range of classes, and with `totals` the other sums, of all classes.
+
+    Parameters are those of :func:`fit`. Of the Gram matrices, float64 (classes, q, q), the lower triangles count.
+    """
     with measured("sums"):
-        sums = _products(X, center, cp.concatenate([R, W], axis=1))
-    xr, xw = sums[:, :J], sums[:, J:]
-    coef, intercept = cp.zeros((q, J)), cp.zeros(J)
-    rank, ladder = np.zeros(J, dtype=np.intp), np.zeros(J, dtype=np.intp)
-
-    def work(part: slice) -> None:
-        with measured("sums"):
-            gram = _grams(X, center, W, part, gram_precision == "tf32")
-        with measured("solve"):
-            systems = Systems(gram, X.dtype, xw[:, part], sw[part], l2)
-            del gram
-            beta, b = systems.solve(xr[:, part], sr[part])
-        if X.dtype == np.float64:
-            with measured("refine"):
-                beta, b = _refined(X, center, W[:, part], R[:, part], systems, beta, b)
-        coef[:, part], intercept[part] = beta, b
-        rank[part], ladder[part] = systems.rank, systems.ladder
-
-    memory.in_chunks(J, SYSTEM_BYTES * q * q, work, "classes", largest=memory.free_bytes())
-    return WlsFit(coef, intercept, rank, ladder)
+        q, J = X.shape[1], W.shape[1]
+        W, R = cp.ascontiguousarray(W), cp.ascontiguousarray(R)  # kernels take no strides
+        center = center.astype(X.dtype, copy=False)
+        xr = xw = sr = sw = None
+        if totals:
+            sw, sr = W.sum(axis=0, dtype=cp.float64), R.sum(axis=0, dtype=cp.float64)
+            both = _products(X, center, cp.concatenate([R, W], axis=1)) if q else cp.zeros((0, 2 * J))
+            xr, xw = both[:, :J], both[:, J:]
+        if classes.stop == classes.start:
+            return Sums(xr, xw, sr, sw)
+        return Sums(xr, xw, sr, sw, _grams(X, center, W, classes, gram_precision == "tf32"))
 
 
-def _refined(X: Any, center: Any, W: Any, R: Any, systems: Systems, beta: Any, b: Any) -> tuple[Any, Any]:
-    residual = R - W * apply(X, center, beta, b)
-    xr = _products(X, center, residual) - systems.l2 * beta
-    delta, shift = systems.solve(xr, residual.sum(axis=0))
-    return beta + delta, b + shift
+def residual_sums(
+    X: Any, center: Any, W: Any, R: Any, classes: slice, coef: Any, intercept: Any
+) -> tuple[Any, Any]:
+    """Return (X - center)' e (q, classes) and the sums of e = r - w f (classes,) for fits f of those classes."""
+    with measured("refine"):
+        center = center.astype(X.dtype, copy=False)
+        residual = R[:, classes] - W[:, classes] * apply(X, center, coef, intercept)
+        return _products(X, center, residual), residual.sum(axis=0)
+
+
+def solve(sums: Sums, l2: float, precision: str) -> tuple[WlsFit, Systems]:
+    """Return the fits of the classes whose sums are given, and their factors.
+
+    Parameters
+    ----------
+    sums : of the same classes throughout; the Gram matrices are overwritten
+    l2 : penalty of the coefficients
+    precision : type of the rows, which says how exact the sums are
+    """
+    systems = Systems(sums.gram, np.dtype(precision), sums.xw, sums.sw, l2)
+    return WlsFit(*systems.solve(sums.xr, sums.sr), systems.rank, systems.ladder), systems
+
+
+def refine(factors: Systems, xr: Any, sr: Any, found: WlsFit) -> WlsFit:
+    """Return the fits improved by one step for the sums that :func:`residual_sums` gave."""
+    delta, shift = factors.solve(xr - factors.l2 * found.coef, sr)
+    return found._replace(coef=found.coef + delta, intercept=found.intercept + shift)
+
+
+def classes_at_once(n_classes: int, q: int) -> int:
+    """Return how many Gram matrices of q columns to ask for at a time."""
+    return memory.chunk(n_classes, SYSTEM_BYTES * q * q, memory.free_bytes())
+
+
+def over_classes(n_classes: int, q: int, at_once: int | None, work: Callable[[slice], None]) -> None:
+    """Call work(classes) for ranges that cover the classes, of `at_once` or what :func:`classes_at_once` says.
+
+    When memory runs out after all, a range is taken again with half of its classes.
+    """
+    one = SYSTEM_BYTES * q * q
+    largest = memory.free_bytes() if at_once is None else min(memory.free_bytes(), at_once * one)
+    memory.in_chunks(n_classes, one, work, "classes", largest=largest)
 
 
 def _products(X: Any, center: Any, V: Any) -> Any:

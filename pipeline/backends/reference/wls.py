@@ -6,12 +6,13 @@ Everything is computed in float64 with plain NumPy expressions; nothing here is 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from pipeline.backends import philox
-from pipeline.backends.protocol import ComponentwiseSums, WlsFit
-from pipeline.spans import part
+from pipeline.backends.protocol import ComponentwiseSums, Sums, WlsFit
 
 
 def column_moments(X: np.ndarray, sample_weight: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -47,27 +48,93 @@ def fit(
     l2 : penalty of the coefficients
     gram_precision : changes nothing here: everything is float64
     """
+    classes = slice(0, W.shape[1])
+    return solve(sums(X, center, W, R, classes, True), l2, X.dtype.name)[0]
+
+
+class Rows(NamedTuple):
+    """What takes the place of Gram matrices here: statsmodels wants the rows themselves."""
+
+    D: np.ndarray  # float64 (n, q), centred
+    W: np.ndarray  # float64 (n, classes)
+    R: np.ndarray  # float64 (n, classes)
+
+    def __iadd__(self, more: tuple) -> Rows:  # type: ignore[misc]  # of tuples a sum is otherwise a longer tuple
+        return Rows(*(np.concatenate(pair) for pair in zip(self, more, strict=True)))
+
+
+def sums(
+    X: np.ndarray,
+    center: np.ndarray,
+    W: np.ndarray,
+    R: np.ndarray,
+    classes: slice,
+    totals: bool,
+    gram_precision: str = "full",
+) -> Sums:
+    """Return the rows with the weights of a range of classes, and with `totals` the sums of the weights."""
+    D = X.astype(np.float64) - center
+    W, R = W.astype(np.float64), R.astype(np.float64)
+    rows = Rows(D, W[:, classes], R[:, classes])
+    if not totals:
+        return Sums(None, None, None, None, rows)
+    return Sums(None, None, R.sum(axis=0), W.sum(axis=0), rows)
+
+
+def residual_sums(
+    X: np.ndarray,
+    center: np.ndarray,
+    W: np.ndarray,
+    R: np.ndarray,
+    classes: slice,
+    coef: np.ndarray,
+    intercept: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (X - center)' e (q, classes) and the sums of e = r - w f (classes,) for fits f of those classes."""
+    D = X.astype(np.float64) - center
+    residual = R[:, classes] - W[:, classes] * (D @ coef + intercept)
+    return D.T @ residual, residual.sum(axis=0)
+
+
+def solve(sums: Sums, l2: float, precision: str) -> tuple[WlsFit, None]:
+    """Return the fits by statsmodels of the rows in `sums`; there are no factors, and nothing to refine."""
     import statsmodels.api as sm
 
-    q, J = X.shape[1], W.shape[1]
-    D = X.astype(np.float64) - center
+    D, W, R = sums.gram
+    q, J = D.shape[1], W.shape[1]
     design = np.column_stack([np.ones(len(D)), D])
     if l2 > 0.0:
         design = np.vstack([design, np.column_stack([np.zeros(q), np.sqrt(l2) * np.eye(q)])])
     varying = [int((np.ptp(D[W[:, j] > 0], axis=0) > 0.0).sum()) for j in range(J)]
     coef, intercept, rank = np.zeros((q, J)), np.zeros(J), np.zeros(J, dtype=np.intp)
     for j in range(J):
-        w, r = W[:, j].astype(np.float64), R[:, j].astype(np.float64)
+        w, r = W[:, j], R[:, j]
         z = np.divide(r, w, out=np.zeros_like(r), where=w > 0)
         if l2 > 0.0:
             z, w = np.concatenate([z, np.zeros(q)]), np.concatenate([w, np.ones(q)])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # statsmodels warns of a singular design; `rank` tells it instead
-            with part("solve"):
-                result = sm.WLS(z, design, weights=w).fit()
+            result = sm.WLS(z, design, weights=w).fit()
         intercept[j], coef[:, j] = result.params[0], result.params[1:]
         rank[j] = result.model.rank - 1 if l2 == 0.0 else varying[j]  # statsmodels counts the intercept too
-    return WlsFit(coef, intercept, rank, np.zeros(J, dtype=np.intp))
+    return WlsFit(coef, intercept, rank, np.zeros(J, dtype=np.intp)), None
+
+
+def refine(factors: None, xr: np.ndarray, sr: np.ndarray, found: WlsFit) -> WlsFit:
+    """Return the fits as they are: they come from the rows themselves."""
+    return found
+
+
+def classes_at_once(n_classes: int, q: int) -> int:
+    """Return how many classes to fit at a time: all, since they share their rows."""
+    return n_classes
+
+
+def over_classes(n_classes: int, q: int, at_once: int | None, work: Callable[[slice], None]) -> None:
+    """Call work(classes) for ranges that cover the classes, of `at_once` or all."""
+    step = at_once or n_classes
+    for first in range(0, n_classes, step):
+        work(slice(first, min(first + step, n_classes)))
 
 
 def componentwise_sums(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarray) -> ComponentwiseSums:

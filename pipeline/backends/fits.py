@@ -1,0 +1,110 @@
+"""One weighted least squares for each class, from sums over rows: the order of the steps, whoever gives the sums."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from pipeline.backends.protocol import Array, Sums, WlsFit
+from pipeline.spans import part
+
+if TYPE_CHECKING:
+    from pipeline.backends.protocol import WlsModule
+
+
+class Source(Protocol):
+    """Who holds the rows."""
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes J."""
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns q."""
+
+    @property
+    def precision(self) -> str:
+        """Type of the rows: "float32" or "float64"."""
+
+    @property
+    def at_once(self) -> int | None:
+        """Classes in one request; None: what suits the backend."""
+
+    def sums(self, classes: slice, totals: bool) -> Sums:
+        """Return the sums, see ``sums`` of a backend's ``wls.py``."""
+
+    def residual_sums(self, classes: slice, coef: Array, intercept: Array) -> tuple[Array, Array]:
+        """Return the sums that refine fits of some classes, see ``residual_sums`` there."""
+
+    def stage(self) -> AbstractContextManager[None]:
+        """Return the context in which systems are solved."""
+
+
+def fit(xp: Any, wls: WlsModule, rows: Source, l2: float) -> WlsFit:
+    """Fit every class: sums, solution, and in float64 one step of refinement, for a range of classes at a time.
+
+    Parameters
+    ----------
+    xp : array namespace of the backend
+    wls : its ``wls`` module
+    rows : gives the sums
+    l2 : penalty on the coefficients
+    """
+    found: list[WlsFit] = []
+    totals: Sums | None = None
+
+    def work(classes: slice) -> None:
+        nonlocal totals
+        sums = rows.sums(classes, totals is None)
+        whole = sums if totals is None else totals
+        mine = _of(whole, sums.gram, classes)
+        with rows.stage(), part("solve"):
+            fits, factors = wls.solve(mine, l2, rows.precision)
+        totals = whole._replace(gram=None)
+        if factors is not None and rows.precision == "float64":
+            xr, sr = rows.residual_sums(classes, fits.coef, fits.intercept)
+            with rows.stage(), part("refine"):
+                fits = wls.refine(factors, xr, sr, fits)
+        found.append(fits)
+
+    if rows.n_columns == 0:
+        return _intercepts(xp, rows.sums(slice(0, 0), True))
+    wls.over_classes(rows.n_classes, rows.n_columns, rows.at_once, work)
+    if len(found) == 1:
+        return found[0]
+    return WlsFit(
+        xp.concat([fits.coef for fits in found], axis=1),
+        xp.concat([fits.intercept for fits in found]),
+        np.concatenate([fits.rank for fits in found]),
+        np.concatenate([fits.ladder for fits in found]),
+    )
+
+
+def _of(totals: Sums, gram: Any, classes: slice) -> Sums:
+    """Return the sums of a range of classes."""
+    columns = [None if sums is None else sums[:, classes] for sums in (totals.xr, totals.xw)]
+    single = [None if sums is None else sums[classes] for sums in (totals.sr, totals.sw)]
+    return Sums(columns[0], columns[1], single[0], single[1], gram)
+
+
+def _intercepts(xp: Any, sums: Sums) -> WlsFit:
+    """Return fits without columns: the weighted means."""
+    sw, sr = sums.sw, sums.sr
+    none = np.zeros(sw.shape[0], dtype=np.intp)
+    return WlsFit(xp.zeros((0, sw.shape[0])), sr / xp.where(sw > 0.0, sw, xp.ones_like(sw)), none, none)
+
+
+def add(total: Sums | None, more: Sums | None) -> Sums | None:
+    """Return the sums of two sets of rows; None stands for no rows. The first is overwritten."""
+    if total is None or more is None:
+        return more if total is None else total
+    fields = []
+    for mine, theirs in zip(total, more, strict=True):
+        both = mine
+        if mine is not None:
+            both += theirs
+        fields.append(both)
+    return Sums(*fields)

@@ -1,0 +1,374 @@
+"""A partition: rows of the training or validation set, their scores, and the sums that a round asks of them.
+
+What goes in and out of a partition is small: a step, a request, sums. The rows and their scores stay. All the
+mathematics of a round that looks at rows is here; the loop adds the partitions' sums and solves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from pipeline.backends import fits
+from pipeline.backends.protocol import Sums
+from pipeline.boosting.loss import SCORE_LIMIT, WEIGHT_FLOOR, log_loss_sum, softmax, trim, working_response
+from pipeline.boosting.steps import Step, evaluate
+from pipeline.spans import part as measured
+from pipeline.spans import span
+
+if TYPE_CHECKING:
+    from pipeline.backends.protocol import Backend
+
+Array = Any
+
+SLICE = 256  # rows of a block whose moments are taken at a time: they are copied in float64
+
+
+class RowBlocks(Protocol):
+    """Rows that do not lie in memory at once."""
+
+    shape: tuple[int, int]  # (n, p)
+
+    def blocks(self, dtype: str) -> Iterator[tuple[int, int, Array]]:
+        """Yield (begin, end, X[begin:end]) in order, where the backend works; each is valid until the next."""
+
+    def classes_at_once(self, q: int) -> int:
+        """Return for how many classes memory holds the Gram matrices of q columns."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What every partition must know of the fit: told once, before the first round."""
+
+    center: np.ndarray  # float64 (p,): the rounds see X - center
+    n_classes: int
+    seed: int
+    dtype: str  # of features, working responses and scores
+    z_max: float
+    clip: str
+    trim: float = 0.0
+
+
+@dataclass(frozen=True)
+class Basis:
+    """The columns that a round fits: some of X, all of X, or random features drawn from (seed, index)."""
+
+    index: int
+    size: int  # number of columns q
+    columns: np.ndarray | None = None
+    gamma: float | None = None
+
+    def same(self, other: Basis | None) -> bool:
+        """Tell whether the columns are the same."""
+        if other is None or (self.index, self.size, self.gamma) != (other.index, other.size, other.gamma):
+            return False
+        if self.columns is None or other.columns is None:
+            return self.columns is other.columns
+        return self.columns is other.columns or np.array_equal(self.columns, other.columns)
+
+
+@dataclass(frozen=True)
+class Request:
+    """The sums that a round needs of the rows, at their scores."""
+
+    basis: Basis
+    classes: slice = field(default_factory=lambda: slice(0, 0))  # those whose Gram matrices are wanted
+    totals: bool = True  # the sums that are of all classes, too
+    componentwise: bool = False  # of single features: no Gram matrices
+    gram_precision: str = "full"
+
+    def same(self, other: Request) -> bool:
+        """Tell whether the sums are the same."""
+        return (
+            (self.classes, self.totals, self.componentwise, self.gram_precision)
+            == (other.classes, other.totals, other.componentwise, other.gram_precision)
+        ) and self.basis.same(other.basis)
+
+
+@dataclass(frozen=True)
+class Move:
+    """What a round adds to the scores: factor (f_j - mean_k f_k), with f = phi @ coef + intercept."""
+
+    basis: Basis
+    coef: Array  # float64 (q, J); (q, 1) if mirrored
+    intercept: Array  # float64 (J,), or (1,)
+    factor: float
+    mirrored: bool = False  # two classes: f of the first is that of the second with the other sign
+
+    @classmethod
+    def of_step(cls, step: Step) -> Move:
+        """Return a finished step, whose factor is in its coefficients, as a move."""
+        basis = Basis(step.index, step.coef.shape[0], step.columns, step.gamma)
+        return cls(basis, step.coef, step.intercept, 1.0)
+
+    def scaled(self, share: float) -> Move:
+        """Return a part of the move."""
+        return replace(self, factor=self.factor * share)
+
+
+class Report(NamedTuple):
+    """What a partition tells of a move."""
+
+    largest: float  # absolute score
+    loss: float  # weighted sum of the log-losses
+    sums: Sums | None  # that were asked for at the new scores; None for no rows
+
+
+class Moments(NamedTuple):
+    """Weighted moments of the columns, in host memory."""
+
+    mean: np.ndarray  # float64 (p,)
+    variance: np.ndarray  # float64 (p,), of the population
+    total: float  # sum of the weights
+    rows: int
+
+
+class Partition:
+    """Rows and their scores.
+
+    Parameters
+    ----------
+    backend : who works on them
+    rows : (n, p) array where the backend works, in the dtype of the fit; or RowBlocks
+    codes : intp (n,) class numbers, in host memory
+    weight : float64 (n,) sample weights, in host memory
+
+    Attributes
+    ----------
+    F : (n, J) scores, where the backend works
+    streams : whether the rows come in blocks, so that each look at them costs a pass
+    """
+
+    F: Array
+    frame: Frame
+
+    def __init__(self, backend: Backend, rows: Any, codes: np.ndarray, weight: np.ndarray) -> None:
+        self.backend, self.rows = backend, rows
+        self.codes, self.sample_weight = codes, weight
+        self.streams = hasattr(rows, "blocks")
+        self.total = float(weight.sum())
+        self._moved: Array = None
+        self._forget()
+
+    def __len__(self) -> int:
+        return self.rows.shape[0]
+
+    def _forget(self) -> None:
+        self._columns: tuple[Basis, Array, Array] | None = None
+        self._targets: tuple[Array, Array] | None = None
+        self._values: tuple[Basis, Array] | None = None
+
+    def _blocks(self, dtype: str | None = None) -> Iterator[tuple[slice, Array]]:
+        if self.streams:
+            for begin, end, X in self.rows.blocks(dtype or self.frame.dtype):
+                yield slice(begin, end), X
+        elif len(self):
+            yield slice(0, len(self)), self.rows
+
+    def moments(self, dtype: str) -> Moments | None:
+        """Return mean and variance of each column; None for no rows or no weight."""
+        found = None
+        for part, X in self._blocks(dtype):
+            weight = self.sample_weight[part]
+            if not self.streams:
+                return self._moments(X, weight)
+            for a in range(0, len(weight), SLICE):
+                rows = slice(a, a + SLICE)
+                if (weight[rows] > 0.0).any():
+                    more = self._moments(X[rows, :], weight[rows])
+                    found = more if found is None else pooled([found, more])
+        return found
+
+    def _moments(self, X: Array, weight: np.ndarray) -> Moments:
+        mean, variance = self.backend.wls.column_moments(X, self.backend.put(weight))
+        return Moments(self.backend.get(mean), self.backend.get(variance), float(weight.sum()), len(weight))
+
+    def begin(self, frame: Frame, steps: list[Step], scores: np.ndarray | None = None) -> None:
+        """Take up the fit, with the scores (n, J) that `steps` gave, or those that they give."""
+        backend, xp = self.backend, self.backend.xp
+        self.frame = frame
+        self._forget()
+        self.center = backend.put(frame.center)
+        self.weight = backend.put(self.sample_weight.astype(frame.dtype))
+        self.labels = None if self.streams else self._labels(slice(0, len(self)))
+        if scores is not None:
+            self.F = backend.put(np.array(scores, dtype=frame.dtype))
+        else:
+            self.F = xp.zeros((len(self), frame.n_classes), dtype=getattr(xp, frame.dtype))
+        self._moved = xp.empty_like(self.F) if self.streams else None
+        for part, X in self._blocks() if steps and scores is None else ():
+            F = self.F[part, :]
+            for step in steps:
+                F = F + evaluate(backend, step.placed(backend), X, self.center, frame.seed)
+            self.F[part, :] = F
+
+    def scores(self) -> np.ndarray:
+        """Return the scores (n, J), in host memory."""
+        return np.asarray(self.backend.get(self.F))
+
+    def _labels(self, part: slice) -> Array:
+        codes, J = self.codes[part], self.frame.n_classes
+        if self.backend.scores is not None:
+            return self.backend.scores.targets(codes, J)
+        return self.backend.put((codes[:, None] == np.arange(J)).astype(self.frame.dtype))
+
+    def sums(self, request: Request) -> Sums | None:
+        """Return the sums at the scores as they are; None for no rows."""
+        total = None
+        for part, X in self._blocks():
+            total = fits.add(total, self._sums(request, part, X, self.F[part, :]))
+        return total
+
+    def _sums(self, request: Request, part: slice, X: Array, F: Array) -> Sums:
+        wls, xp = self.backend.wls, self.backend.xp
+        with span("update"):
+            W, R = self._working(part, F)
+        if request.componentwise:
+            with span("fit"), measured("sums"):
+                found = wls.componentwise_sums(X, self.center, W, R)
+                double = [xp.sum(xp.astype(V, xp.float64), axis=0) for V in (R, W)]
+            return Sums(found.xr, found.xw, double[0], double[1], None, found.xxw)
+        phi, center = self._basis(request.basis, X, "columns")
+        with span("fit"):
+            return wls.sums(phi, center, W, R, request.classes, request.totals, request.gram_precision)
+
+    def residual_sums(
+        self, request: Request, coef: Array, intercept: Array
+    ) -> tuple[Array | None, Array | None]:
+        """Return the sums that refine the fits of ``request.classes``, see ``residual_sums`` of the backend."""
+        backend = self.backend
+        coef, intercept = backend.put(coef), backend.put(intercept)
+        xr = sr = None
+        for part, X in self._blocks():
+            with span("update"):
+                W, R = self._working(part, self.F[part, :])
+            phi, center = self._basis(request.basis, X, "columns")
+            with span("fit"):
+                more = backend.wls.residual_sums(phi, center, W, R, request.classes, coef, intercept)
+            xr, sr = more if xr is None else (xr + more[0], sr + more[1])
+        return xr, sr
+
+    def advance(self, move: Move, request: Request | None = None) -> Report:
+        """Work out the scores after a move, and with a request the sums at those scores, in one pass.
+
+        The scores become the partition's only with :meth:`keep`.
+        """
+        pairs, total = [], None
+        self._targets = None  # of the round that ends
+        for part, X in self._blocks():
+            with span("update"):
+                moved, pair = self._advanced(part, self._moving(move, X), move.factor)
+                pairs.append(np.asarray(self.backend.get(pair)).tolist())
+            if self.streams:
+                self._moved[part, :] = moved
+            else:
+                self._moved = moved
+            if request is not None:
+                total = fits.add(total, self._sums(request, part, X, moved))
+        return Report(max((p[0] for p in pairs), default=0.0), sum(p[1] for p in pairs), total)
+
+    def _advanced(self, part: slice, values: Array, factor: float) -> tuple[Array, Array]:
+        """Return F + factor (values - their row mean), and (2,): its largest absolute value, its log-loss sum.
+
+        F itself stays. The two numbers come home together: one transfer and one wait for a device.
+        """
+        xp, F, weight = self.backend.xp, self.F[part, :], self.weight[part]
+        labels = self._labels(part) if self.labels is None else self.labels
+        if self.backend.scores is not None:
+            return self.backend.scores.advance(F, values, factor, labels, weight)
+        moved = F + factor * (values - xp.mean(values, axis=1, keepdims=True))
+        return moved, xp.stack([xp.max(xp.abs(moved)), log_loss_sum(xp, moved, labels, weight)])
+
+    def room(self, move: Move) -> float:
+        """Return the largest share t < 1 of a move for which the scores stay within their limit; 1 if all of it.
+
+        A step is shortened as a whole, never clipped element by element: what was fitted stays what is predicted.
+        """
+        xp, limit = self.backend.xp, SCORE_LIMIT[self.frame.dtype]
+        least = 1.0
+        for part, X in self._blocks():
+            values, F = self._moving(move, X), self.F[part, :]
+            values = move.factor * (values - xp.mean(values, axis=1, keepdims=True))
+            growing = xp.abs(F + values) > limit
+            distance = xp.where(values > 0, limit - F, limit + F)
+            size = xp.abs(values)
+            share = xp.where(
+                growing, distance / xp.where(growing, size, xp.ones_like(size)), xp.ones_like(size)
+            )
+            least = min(least, float(xp.min(share)))
+        return least
+
+    def keep(self) -> None:
+        """Make the scores of the last move the partition's own."""
+        if self.streams:
+            self.F, self._moved = self._moved, self.F
+        else:
+            self.F, self._moved = self._moved, None
+        self._forget()
+
+    def _working(self, part: slice, F: Array) -> tuple[Array, Array]:
+        """Return the weights and weighted responses (n, J) at scores F; of two classes only the second's."""
+        if self._targets is not None:
+            return self._targets
+        frame, xp, weight = self.frame, self.backend.xp, self.weight[part]
+        labels = self._labels(part) if self.labels is None else self.labels
+        floor = WEIGHT_FLOOR[frame.dtype]
+        if self.backend.scores is not None:
+            W, R = self.backend.scores.working_response(F, labels, weight, frame.z_max, frame.clip, floor)
+        else:
+            W, R = working_response(xp, labels, softmax(xp, F), weight, frame.z_max, frame.clip, floor)
+        W, R = trim(xp, W, R, frame.trim)
+        if frame.n_classes == 2:  # equal weights and opposite responses: one fit serves both
+            W, R = W[:, 1:], R[:, 1:]
+        if not self.streams:
+            self._targets = W, R
+        return W, R
+
+    def _basis(self, basis: Basis, X: Array, stage: str) -> tuple[Array, Array]:
+        """Return the columns of a basis and what is still to be subtracted from them."""
+        if self._columns is not None and basis.same(self._columns[0]):
+            return self._columns[1:]
+        wls, seed = self.backend.wls, self.frame.seed
+        if basis.gamma is None and basis.columns is None:
+            return X, self.center
+        with span(stage):
+            if basis.columns is not None:
+                phi = wls.gather(X, basis.columns, self.center)
+            else:
+                phi = wls.random_features(X, self.center, basis.gamma or 0.0, basis.size, seed, basis.index)
+        zero = self.backend.xp.zeros(basis.size)
+        if not self.streams:
+            self._columns = basis, phi, zero
+        return phi, zero
+
+    def _moving(self, move: Move, X: Array) -> Array:
+        """Return the values (n, J) of a move, before its factor."""
+        backend, xp = self.backend, self.backend.xp
+        if self._values is not None and move.basis.same(self._values[0]):
+            return self._values[1]
+        phi, center = self._basis(move.basis, X, "update")
+        values = backend.wls.apply(phi, center, backend.put(move.coef), backend.put(move.intercept))
+        if move.mirrored:
+            values = xp.concat([-values, values], axis=1)
+        if not self.streams:
+            self._values, self._columns = (move.basis, values), None
+        return values
+
+
+def pooled(found: list[Moments]) -> Moments | None:
+    """Return the moments of several sets of rows (Chan, Golub and LeVeque, The American Statistician 37, 1983).
+
+    A column that holds one value in all of them keeps exactly that value as its mean, and 0 as its variance.
+    """
+    if len(found) < 2:
+        return found[0] if found else None
+    total = sum(one.total for one in found)
+    shift = found[0].mean
+    mean = shift + sum((one.total / total) * (one.mean - shift) for one in found)
+    variance = sum((one.total / total) * (one.variance + (one.mean - mean) ** 2) for one in found)
+    constant = np.all([(one.variance == 0.0) & (one.mean == shift) for one in found], axis=0)
+    mean, variance = np.where(constant, shift, mean), np.where(constant, 0.0, variance)
+    return Moments(mean, variance, total, sum(one.rows for one in found))

@@ -1,0 +1,96 @@
+"""How large the chunks of a run may be, from ``scale.memory_limit``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipeline.errors import ConfigError
+
+LEAST_ROWS = 128  # in a block: below, a round spends its time on calls
+MOST_ROWS = 8192  # beyond, blocks are no faster
+MARGIN = 24 << 20  # bytes for what is not counted: the interpreter's own growth, threads, compiled code
+
+
+def resident() -> int:
+    """Return the bytes of memory that this process holds now."""
+    import psutil
+
+    return psutil.Process().memory_info().rss
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The bytes that are left under a limit."""
+
+    limit: int
+    used: int
+
+    @property
+    def free(self) -> int:
+        """Bytes that may still be taken."""
+        return self.limit - self.used - MARGIN
+
+    def rows(self, fixed: int, per_row: int, what: str) -> int:
+        """Return how many rows to work on at a time, beside `fixed` bytes.
+
+        Raises
+        ------
+        ConfigError
+            If the limit is too low: it says which would do.
+        """
+        rows = (self.free - fixed) // max(per_row, 1)
+        if rows < LEAST_ROWS:
+            needed = self.used + MARGIN + fixed + LEAST_ROWS * per_row
+            raise ConfigError(
+                f"scale.memory_limit={self.limit / 1e6:.0f}MB is too low for {what}: the program itself holds "
+                f"{self.used / 1e6:.0f} MB; give at least scale.memory_limit={-(-needed // 10**6) + 1}MB"
+            )
+        return min(int(rows), MOST_ROWS)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What decides the memory of a round.
+
+    Attributes
+    ----------
+    p, q : columns of the features and of a round's fit
+    fitted : classes fitted, J or 1
+    item : bytes of a number of the rounds
+    kept : bytes of a row on disk
+    feature : bytes of a number of the features
+    chunk : bytes of a file, which is mapped while its rows are expanded
+    """
+
+    p: int
+    q: int
+    classes: int
+    fitted: int
+    item: int
+    kept: int
+    feature: int
+    chunk: int
+    random: bool
+    componentwise: bool
+
+    def per_row(self) -> int:
+        """Return the bytes that a row of a block takes while a round looks at it."""
+        row = 2 * self.kept + self.p * self.feature
+        if self.item != self.feature:
+            row += self.p * self.item
+        if self.q < self.p or self.random:
+            row += 2 * self.q * self.item
+        return row + 14 * self.classes * self.item + 24 * self.fitted
+
+    def grams(self, classes: int) -> int:
+        """Return the bytes of Gram matrices of some classes: a total, a block's, and what factorisation copies."""
+        if self.componentwise:
+            return 8 * 6 * self.p * self.fitted
+        return 8 * self.q * self.q * (2 * classes + 4)
+
+    def fixed(self) -> int:
+        """Return the bytes that do not depend on rows or on the classes in a request."""
+        buffers = 1 << 22 if self.q > 768 or self.random else 1 << 20
+        draw = 3 * self.p * self.q * self.item if self.random else 0
+        moments = 3 * 8 * 256 * self.p
+        return 4 * buffers * self.item // 2 + draw + self.chunk + moments

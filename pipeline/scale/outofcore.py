@@ -1,0 +1,234 @@
+"""``scale=outofcore``: images become cell histograms on disk as they are read, and partitions of the boosting loop."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pipeline import backends, config, datasets
+from pipeline.errors import ConfigError, DataError
+from pipeline.features import HogExtractor
+from pipeline.files import expanded
+from pipeline.scale.memory import Budget, Work, resident
+from pipeline.scale.rows import Buffers, Cells, StoredRows
+from pipeline.scale.store import Store, clear, make_folder
+
+SHARE = 4  # the reading of images may take this part of the free memory
+
+
+class Kept(NamedTuple):
+    """A data set whose histograms are on disk."""
+
+    store: Store
+    format: Cells
+    images: datasets.Images  # without pixels: a constant stands in for them
+    digests: np.ndarray  # void (n,): a digest of the pixels of each image
+    rejected: list[datasets.Rejected]
+    seconds: dict[str, float]  # of reading and decoding
+    stamps: datasets.Stamps  # what the files were
+
+
+def check(cfg: config.Train, backend: str) -> None:
+    """Refuse, before any image is read, what cannot be done out of core.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if backend != "cpu":
+        raise ConfigError(
+            f"scale=outofcore works with backend=cpu, not {backend}: cell histograms are its kernels'; "
+            "add backend=cpu, or scale=local"
+        )
+    if cfg.classifier.trim > 0.0:
+        raise ConfigError(
+            f"classifier.trim={cfg.classifier.trim} needs the weights of all images at once, which scale=outofcore "
+            "does not have; use classifier.trim=0 or scale=local"
+        )
+
+
+@contextmanager
+def folder_of(cfg: config.Train) -> Iterator[Path]:
+    """Make the folder of the chunks; one in the run folder is emptied at the end, however the run ends."""
+    own = cfg.scale.store is None
+    place = Path(cfg.run_dir) / "chunks" if own else expanded(str(cfg.scale.store))
+    folder = make_folder(place, "run folder" if own else "scale.store", str(Path(cfg.run_dir).resolve()))
+    try:
+        yield folder
+    finally:
+        if own:
+            clear(folder)
+
+
+def limit(settings: config.Scale) -> int:
+    """Return ``scale.memory_limit`` in bytes."""
+    found = config.size_in_bytes(settings.memory_limit)
+    assert found is not None  # the settings have been checked
+    return found
+
+
+def keep(
+    cfg: config.Train,
+    extractor: HogExtractor,
+    folder: Path,
+    advance: Callable[[int, int], Any] | None = None,
+    stages: Callable[[str], AbstractContextManager[Any]] = nullcontext,
+    expected: datasets.Stamps | None = None,
+) -> Kept:
+    """Read, preprocess and describe the images, a chunk at a time; histograms go to the disk.
+
+    With `expected` the images must be what they were.
+
+    Raises
+    ------
+    ConfigError, DataError, OutputError
+        As reading images and writing files do; and if ``scale.memory_limit`` is too low.
+    """
+    backend = backends.get(extractor.backend)
+    blank = np.zeros((1, cfg.image.height, cfg.image.width), np.uint8)
+    format = Cells(extractor, backend.preprocess.apply(blank, cfg.preprocess).dtype)
+    kept = format.width * format.kept.itemsize
+    budget = Budget(limit(cfg.scale), resident())
+    per_image = SHARE * (blank.size * 12 + 2 * kept)
+    rows = min(cfg.chunk, budget.rows(0, per_image, "reading images"))
+    store = Store(folder, format.width, format.kept, min(8192, budget.free // (SHARE * 2 * kept)))
+    labels, paths, digests, rejected = [], [], [], []
+    seconds: dict[str, float] = {"read": 0.0, "decode": 0.0}
+    names: tuple[str, ...] = ()
+    stamps, chunks = datasets.stream_labelled(cfg.data, cfg.image, rows, advance, expected)
+    for loaded in _timed(chunks, stages):
+        images = loaded.images
+        if images.labels is None:
+            raise DataError(
+                f"data.path={cfg.data.path}: holds no labels; training needs a class for each picture"
+            )
+        with stages("preprocess"):
+            pixels = backend.preprocess.apply(images.pixels, cfg.preprocess)
+        with stages("hog"):
+            cells = format.pack(pixels)
+            _check_finite(cells, images.paths)
+        with stages("write"):
+            store.append(cells)
+            digests += [hashlib.blake2b(one.data, digest_size=16).digest() for one in images.pixels]
+        labels.append(images.labels)
+        paths += images.paths
+        rejected += loaded.rejected
+        names = images.class_names
+        for key, value in loaded.native_seconds.items():
+            seconds[key] = seconds.get(key, 0.0) + value
+    with stages("write"):
+        store.flush()
+    if not paths or len(names) < 2:
+        raise DataError(
+            f"data.path={cfg.data.path}: {len(paths)} pictures of {len(names)} classes; expected two classes at least"
+        )
+    stand_in = np.broadcast_to(np.uint8(0), (len(paths), cfg.image.height, cfg.image.width))
+    codes = np.concatenate(labels)
+    images = datasets.Images(stand_in, codes, names, paths)
+    if stamps is None:
+        stamps = datasets.Stamps.of_digests(digests, codes)
+        if expected is not None:
+            expected.compare(stamps, f"data={cfg.data.name.value}")
+    return Kept(store, format, images, np.array(digests, dtype="V16"), rejected, seconds, stamps)
+
+
+def _timed(chunks: Iterator[datasets.Loaded], stages: Callable[[str], AbstractContextManager[Any]]) -> Any:
+    """Yield the chunks; the time of getting each is that of the stage "read"."""
+    while True:
+        with stages("read"):
+            loaded = next(chunks, None)
+        if loaded is None:
+            return
+        yield loaded
+
+
+def _check_finite(cells: np.ndarray, paths: list[str]) -> None:
+    good = np.isfinite(cells).all(axis=1)
+    if not good.all():
+        raise DataError(
+            f"{paths[int(np.argmin(good))]}: its HoG features are not finite; remove the image or use another "
+            "preprocess="
+        )
+
+
+def duplicates_across(kept: Kept, train: np.ndarray, test: np.ndarray) -> list[tuple[str, str]]:
+    """Return what :func:`pipeline.datasets.duplicates_across` finds, from the digests."""
+    first: dict[bytes, int] = {}
+    for i in train:
+        first.setdefault(kept.digests[i].tobytes(), int(i))
+    pairs = ((first.get(kept.digests[i].tobytes()), int(i)) for i in test)
+    return [(kept.images.paths[a], kept.images.paths[b]) for a, b in pairs if a is not None]
+
+
+class Rows:
+    """Rows of a kept data set under a memory limit.
+
+    Parameters
+    ----------
+    kept : the data set
+    cfg : settings of the run
+    n_train : rows of the training and validation parts: their scores are in memory
+    """
+
+    def __init__(self, kept: Kept, cfg: config.Train, n_train: int) -> None:
+        self.kept = kept
+        work = _work(kept, cfg, n_train)
+        budget = Budget(limit(cfg.scale), resident())
+        state = n_train * (3 * work.classes * work.item + 48)
+        fixed = state + work.fixed()
+        rows = budget.rows(fixed + work.grams(1), work.per_row(), "training")
+        # half of what is left goes to Gram matrices of more classes, so that a pass serves them all
+        spare = budget.free - fixed - work.grams(0) - rows * work.per_row()
+        if rows * work.per_row() > budget.free // 2:
+            rows = max(min(rows, 2048), rows // 2)
+            spare = budget.free - fixed - work.grams(0) - rows * work.per_row()
+        self.gram_bytes = max(0, spare)
+        self.buffers = Buffers(kept.format, rows)
+
+    def take(self, index: np.ndarray) -> StoredRows:
+        """Return the rows of the given numbers, which must rise."""
+        return StoredRows(self.kept.store, self.kept.format, index, self.buffers, self.gram_bytes)
+
+    def parts(self, index: np.ndarray, count: int) -> list[tuple[StoredRows, np.ndarray]]:
+        """Return `count` partitions of the rows of the given numbers, with their labels."""
+        labels = self.kept.images.labels
+        assert labels is not None
+        return [(self.take(part), labels[part]) for part in np.array_split(np.sort(index), count)]
+
+
+def _work(kept: Kept, cfg: config.Train, n: int) -> Work:
+    settings, p = cfg.classifier, kept.format.n_features
+    learner = settings.learner.name
+    sizes = {"subspace": min(settings.subspace_size, p), "random_features": settings.n_components}
+    J = len(kept.images.class_names)
+    double = settings.dtype is config.FloatType.float64 or n * p <= 1 << 17
+    return Work(
+        p=p,
+        q=sizes.get(learner, p),
+        classes=J,
+        fitted=1 if J == 2 else J,
+        item=8 if double else 4,
+        kept=kept.store.width * kept.store.dtype.itemsize,
+        feature=kept.format.dtype.itemsize,
+        chunk=max(chunk.size for chunk in kept.store.chunks),
+        random=learner == "random_features",
+        componentwise=learner == "componentwise",
+    )
+
+
+def probabilities(rows: Rows, index: np.ndarray, proba: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Return proba(features) of the rows of the given numbers, in the given order."""
+    order = np.argsort(index, kind="stable")
+    found: np.ndarray | None = None
+    for begin, end, X in rows.take(index[order]).blocks(rows.kept.format.dtype.name):
+        block = proba(X)
+        if found is None:
+            found = np.empty((len(index), block.shape[1]), block.dtype)
+        found[order[begin:end]] = block
+    assert found is not None  # a split leaves rows on either side
+    return found
