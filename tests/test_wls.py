@@ -142,9 +142,7 @@ def test_ladder_raises_the_penalty_until_cholesky_works():
     single = gram.astype(np.float32).astype(
         np.float64
     )  # its rounding is as large as the penalties tried first
-    rungs = [
-        solve.factorise(single.copy(order="F"), xw, sw, l2, EPS32).ladder for l2 in (1.0, 1e-5, 1e-7, 0.0)
-    ]
+    rungs = [solve.factorise(single, xw, sw, l2, EPS32).ladder for l2 in (1.0, 1e-5, 1e-7, 0.0)]
     assert rungs[0] == 0
     assert 1 <= rungs[1] <= 3
     assert rungs[1] < rungs[2] <= 4

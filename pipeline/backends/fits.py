@@ -105,6 +105,12 @@ def add(total: Sums | None, more: Sums | None) -> Sums | None:
     for mine, theirs in zip(total, more, strict=True):
         both = mine
         if mine is not None:
+            both = _wide(mine)
             both += theirs
         fields.append(both)
     return Sums(*fields)
+
+
+def _wide(array: Any) -> Any:
+    """Return an array in float64, so that no digits are lost when many sets of rows are added."""
+    return array.astype(np.float64) if getattr(array, "dtype", None) == np.float32 else array

@@ -39,7 +39,7 @@ class Sums(NamedTuple):
     sr: Array  # float64 (J,): sum_i r_ij
     sw: Array  # float64 (J,): sum_i w_ij
     gram: Any = (
-        None  # float64 (classes, q, q): a triangle of sum_i w_ij x_i x_i'; `reference` keeps the rows instead
+        None  # (classes, q, q), float64 or 32: a triangle of sum_i w_ij x_i x_i'; `reference` keeps rows
     )
     xxw: Array = None  # float64 (q, J): sum_i x_ik^2 w_ij, for componentwise fits
 

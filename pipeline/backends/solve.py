@@ -5,11 +5,13 @@ Works on host arrays in float64, whatever made the Gram matrix.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import blas, lapack, qr, solve_triangular
 
+SIDE_BY_SIDE = 768  # unknowns up to which systems are solved side by side, each on one thread
 RAISES = 3  # how often the penalty is raised tenfold before the minimum-norm solution is taken
 MINIMUM_NORM = RAISES + 1
 
@@ -22,7 +24,8 @@ class Factor:
     ----------
     active : int (a,): columns that vary under these weights
     scale : float64 (a,): 1 / sqrt(diagonal); the factorised matrix has a unit diagonal
-    lower : float64 (a, a) Cholesky factor, or None
+    cholesky : float64 (a, a) in Fortran order, one triangle a Cholesky factor, or None
+    lower : whether that is the lower triangle
     basis, triangle : the minimum-norm form M+ = Q (R R')^-1 Q' of the rank-deficient matrix M of the intercept and
         the active columns, or None
     xw, sw : weighted column sums (q,) and the sum of weights
@@ -33,7 +36,8 @@ class Factor:
 
     active: np.ndarray
     scale: np.ndarray
-    lower: np.ndarray | None
+    cholesky: np.ndarray | None
+    lower: bool
     basis: np.ndarray | None
     triangle: np.ndarray | None
     xw: np.ndarray
@@ -52,20 +56,45 @@ class Factor:
             beta[self.active] = (self.basis @ solve_triangular(self.triangle, half, lower=False, trans=1))[1:]
         elif self.active.size:
             rhs = (xr - self.xw * (sr / self.sw))[self.active] * self.scale
-            beta[self.active] = lapack.dpotrs(self.lower, rhs, lower=1)[0] * self.scale
+            beta[self.active] = lapack.dpotrs(self.cholesky, rhs, lower=self.lower)[0] * self.scale
         return beta, float((sr - self.xw @ beta) / self.sw)
 
 
-def factorise(gram: np.ndarray, xw: np.ndarray, sw: float, l2: float, eps: float) -> Factor:
+Normal = Callable[[np.ndarray, np.ndarray, float, np.ndarray, float], np.ndarray]
+
+
+def normal_matrix(gram: np.ndarray, xw: np.ndarray, sw: float, scale: np.ndarray, l2: float) -> np.ndarray:
+    """Return D (G - xw xw'/sw + l2 I) D with D = diag(scale), float64, Fortran order, its lower triangle.
+
+    Parameters
+    ----------
+    gram : float32 or float64 (a, a), the lower triangle of G; not changed
+    xw, scale : float64 (a,)
+    sw : sum of the weights
+    l2 : penalty
+    """
+    S = np.array(gram, dtype=np.float64, order="F")
+    if sw > 0.0:
+        S = blas.dsyr(-1.0 / sw, xw, a=S, lower=1, overwrite_a=1)
+    S[np.diag_indices(S.shape[0])] += l2
+    S *= scale
+    S *= scale[:, None]
+    return S
+
+
+def factorise(
+    gram: np.ndarray, xw: np.ndarray, sw: float, l2: float, eps: float, normal: Normal = normal_matrix
+) -> Factor:
     """Factorise the normal equations of one weighted least squares with an intercept.
 
     Parameters
     ----------
-    gram : float64 (q, q), lower triangle of X' W X; may be overwritten
+    gram : float32 or float64 (q, q), lower triangle of X' W X; not changed
     xw : float64 (q,), X' w
     sw : sum of the weights
     l2 : penalty on the coefficients
     eps : relative rounding error of the products in `gram`
+    normal : as :func:`normal_matrix`
 
     Notes
     -----
@@ -76,44 +105,46 @@ def factorise(gram: np.ndarray, xw: np.ndarray, sw: float, l2: float, eps: float
     taken: of all (intercept, coefficients) that fit equally well the ones with the least sum of squares, as
     statsmodels' pseudo-inverse takes them.
     """
-    G = np.asfortranarray(gram)
-    raw = G.diagonal().copy()
-    if sw > 0.0:
-        G = blas.dsyr(-1.0 / sw, xw, a=G, lower=1, overwrite_a=1)
-    variance = G.diagonal()
+    raw = gram.diagonal().astype(np.float64)
+    variance = raw - xw * (xw / sw) if sw > 0.0 else raw
     active = np.flatnonzero(variance > 64.0 * eps * raw)
+    mine = xw
     if active.size < raw.size:
-        G = np.asfortranarray(G[np.ix_(active, active)])
-    diagonal = G.diagonal().copy()
+        gram, variance, mine = np.asfortranarray(gram[np.ix_(active, active)]), variance[active], xw[active]
     tolerance = max(active.size, 8) * eps
     for attempt in range(RAISES + 1 if l2 > 0.0 else 1):
         raised = l2 * 10.0**attempt
-        scale = 1.0 / np.sqrt(diagonal + raised)
-        lower = _cholesky(G, scale, raised, tolerance)
-        if lower is not None:
-            return Factor(active, scale, lower, None, None, xw, sw, raised, active.size, attempt)
-    if not np.isfinite(diagonal).all():
+        scale = 1.0 / np.sqrt(variance + raised)
+        found = _cholesky(normal(gram, mine, sw, scale, raised), tolerance)
+        if found is not None:
+            return Factor(active, scale, *found, None, None, xw, sw, raised, active.size, attempt)
+    if not np.isfinite(variance).all():
         raise np.linalg.LinAlgError("the weighted Gram matrix is not finite")
-    basis, triangle, rank = _minimum_norm(G, xw[active], sw, tolerance)
-    return Factor(active, scale, None, basis, triangle, xw, sw, 0.0, rank, MINIMUM_NORM)
+    basis, triangle, rank = _minimum_norm(gram, mine, sw, tolerance)
+    return Factor(active, scale, None, False, basis, triangle, xw, sw, 0.0, rank, MINIMUM_NORM)
 
 
-def _scaled(G: np.ndarray, scale: np.ndarray, l2: float) -> np.ndarray:
-    S = np.array(G, order="F")
-    S[np.diag_indices(S.shape[0])] += l2
-    S *= scale
-    S *= scale[:, None]
-    return S
+def _cholesky(S: np.ndarray, tolerance: float) -> tuple[np.ndarray, bool] | None:
+    """Return a factor and whether it is the lower one, or None if a pivot is no more than rounding noise.
 
-
-def _cholesky(G: np.ndarray, scale: np.ndarray, l2: float, tolerance: float) -> np.ndarray | None:
-    """Return the lower factor of the scaled matrix, or None if a pivot is no more than rounding noise."""
-    if G.shape[0] == 0:
-        return np.empty((0, 0))
-    lower, info = lapack.dpotrf(_scaled(G, scale, l2), lower=1, clean=0, overwrite_a=1)
-    if info != 0 or not np.isfinite(lower.diagonal()).all() or lower.diagonal().min() ** 2 <= tolerance:
+    SciPy's function works in place, which a large matrix needs; NumPy's lets other threads run meanwhile.
+    """
+    if S.shape[0] == 0:
+        return np.empty((0, 0)), True
+    if S.shape[0] > SIDE_BY_SIDE:
+        found, info = lapack.dpotrf(S, lower=1, clean=0, overwrite_a=1)
+        failed = info != 0
+    else:
+        try:
+            found, failed = (
+                np.linalg.cholesky(S).T,
+                False,
+            )  # C order: transposed, an upper triangle in Fortran order
+        except np.linalg.LinAlgError:
+            failed = True
+    if failed or not np.isfinite(found.diagonal()).all() or found.diagonal().min() ** 2 <= tolerance:
         return None
-    return lower
+    return found, S.shape[0] > SIDE_BY_SIDE
 
 
 def _minimum_norm(
@@ -128,9 +159,10 @@ def _minimum_norm(
     size = xw.size + 1
     M = np.zeros((size, size), order="F")
     M[0, 0], M[1:, 0] = sw, xw
-    M[1:, 1:] = G + np.outer(xw, xw / sw)
+    M[1:, 1:] = G
     root = np.sqrt(M.diagonal())
-    factor, pivots, rank, info = lapack.dpstrf(_scaled(M, 1.0 / root, 0.0), lower=1, tol=tolerance)
+    scaled = normal_matrix(M, M[:, 0], 0.0, 1.0 / root, 0.0)
+    factor, pivots, rank, info = lapack.dpstrf(scaled, lower=1, tol=tolerance)
     if info < 0 or not np.isfinite(factor.diagonal()).all():
         raise np.linalg.LinAlgError("the weighted Gram matrix is not finite")
     unordered = np.zeros((size, rank))

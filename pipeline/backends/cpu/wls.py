@@ -17,35 +17,25 @@ from pipeline.backends import fits, philox
 from pipeline.backends.cpu import wls_blocks as blocks
 from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.protocol import ComponentwiseSums, Sums, WlsFit
+from pipeline.backends.solve import SIDE_BY_SIDE as SMALL_SYSTEM
 from pipeline.backends.solve import Factor, factorise
 from pipeline.backends.solve import refine as refined
 from pipeline.spans import part
 
-SMALL_SYSTEM = 768  # unknowns up to which classes are solved side by side, each on one thread
 GRAMS = 1 << 25  # bytes of the Gram matrices of small systems that are held at a time
 
 
 def column_moments(X: np.ndarray, sample_weight: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return weighted mean and population variance (float64, (p,)) of each column of X (n, p).
 
-    A column that holds one value gets exactly that value as its mean and exactly 0 as its variance, so that it
-    vanishes when it is centred.
+    Two passes over X, in float64. A column that holds one value gets exactly that value as its mean and exactly 0 as
+    its variance, so that it vanishes when it is centred.
     """
-    n = X.shape[0]
-    s = np.ones(n) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    s = np.ones(X.shape[0]) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
     total = s.sum()
-    step = max(1, blocks.BUFFER // max(X.shape[1], 1))
     first = X[0].astype(np.float64)
-    mean = np.zeros(X.shape[1])
-    for a in range(0, n, step):
-        mean += s[a : a + step] @ (X[a : a + step] - first)
-    mean /= total
-    square = np.zeros(X.shape[1])
-    for a in range(0, n, step):
-        centred = X[a : a + step] - (first + mean)
-        square += s[a : a + step] @ np.multiply(centred, centred, out=centred)
-    variance = square / total
-    mean += first
+    mean = first + kernels.weighted_sums(X, s, first, squared=False) / total
+    variance = kernels.weighted_sums(X, s, mean, squared=True) / total
     _settle_constants(X, s, mean, variance)
     return mean, variance
 
@@ -130,7 +120,8 @@ def sums(
 ) -> Sums:
     """Return the Gram matrices of a range of classes, and with `totals` the other sums, of all classes.
 
-    Parameters are those of :func:`fit`. Of the Gram matrices, float64 (classes, q, q), the upper triangles count.
+    Parameters are those of :func:`fit`. Of the Gram matrices (classes, q, q) the upper triangles count; large ones are
+    in the dtype of X, in which they were added up.
     """
     with part("sums"):
         q, J = X.shape[1], W.shape[1]
@@ -148,7 +139,7 @@ def _grams(X: np.ndarray, center: np.ndarray, W: np.ndarray) -> np.ndarray:
     if q > SMALL_SYSTEM:
         if count == 1:
             return blocks.large_gram(X, center, W[:, 0]).T[None]
-        gram = np.empty((count, q, q))
+        gram = np.empty((count, q, q), dtype=X.dtype)
         for i in range(count):
             gram[i] = blocks.large_gram(X, center, W[:, i]).T
         return gram
@@ -200,7 +191,7 @@ def solve(sums: Sums, l2: float, precision: str) -> tuple[WlsFit, list[Factor]]:
 
     Parameters
     ----------
-    sums : of the same classes throughout; the Gram matrices are overwritten
+    sums : of the same classes throughout
     l2 : penalty of the coefficients
     precision : type of the rows, which says how exact the sums are
     """
@@ -212,7 +203,8 @@ def solve(sums: Sums, l2: float, precision: str) -> tuple[WlsFit, list[Factor]]:
     eps = float(np.finfo(precision).eps)
 
     def of_class(i: int) -> None:
-        factors[i] = factor = factorise(sums.gram[i].T, xw[:, i], sw[i], l2, eps)
+        gram = sums.gram[i].T  # symmetric: upper in C order is lower in Fortran order
+        factors[i] = factor = factorise(gram, xw[:, i], sw[i], l2, eps, kernels.normal_matrix)
         coef[:, i], intercept[i] = factor.solve(xr[:, i], sr[i])
         rank[i], ladder[i] = factor.rank, factor.ladder
 

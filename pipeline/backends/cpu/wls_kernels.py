@@ -18,6 +18,7 @@ import numpy as np
 from pipeline.backends.cpu.jit import kernel, prepare
 from pipeline.backends.philox import MULTIPLIER, NORMAL_STREAM, ROUNDS, WEYL
 
+SEGMENTS = 8  # parts into which rows are cut, whatever the number of threads
 SERIAL = 1 << 17  # numbers in a buffer up to which one thread fills it
 
 _M0, _M1 = np.uint64(MULTIPLIER[0]), np.uint64(MULTIPLIER[1])
@@ -135,6 +136,38 @@ def scale_rows(
     share_rows(lambda a, b: _scale_rows(X, center, rows[a:b], root[a:b], out[a:b]), len(rows), out.size)
 
 
+def weighted_sums(X: np.ndarray, s: np.ndarray, center: np.ndarray, *, squared: bool) -> np.ndarray:
+    """Return sum_i s_i (x_ik - center_k), or of its square, float64 (p,); rows are added in fixed segments."""
+    n, p = X.shape
+    bounds = [n * i // SEGMENTS for i in range(SEGMENTS + 1)]
+    totals = np.zeros((SEGMENTS, p))
+    sums = _sum_of_squares if squared else _sum_of_differences
+    prepare(sums, X, s, center, totals[0])
+    share(
+        lambda i: sums(X[bounds[i] : bounds[i + 1]], s[bounds[i] : bounds[i + 1]], center, totals[i]),
+        SEGMENTS,
+        parallel=X.size > SERIAL,
+    )
+    return np.add.reduce(totals)
+
+
+def normal_matrix(gram: np.ndarray, xw: np.ndarray, sw: float, scale: np.ndarray, l2: float) -> np.ndarray:
+    """As :func:`pipeline.backends.solve.normal_matrix`, in one pass; only the lower triangle is written."""
+    q = xw.size
+    out = np.empty((q, q))
+    rows = np.ascontiguousarray(
+        gram.T
+    )  # what lies below the diagonal in Fortran order lies above it in C order
+    factor = -1.0 / sw if sw > 0.0 else 0.0
+    prepare(_normal_rows, rows, xw, factor, scale, l2, out, 0, q)
+    tasks = 1 if q * q <= SERIAL else 4 * SEGMENTS
+    bounds = [q * i // tasks for i in range(tasks + 1)]
+    share(
+        lambda i: _normal_rows(rows, xw, factor, scale, l2, out, bounds[i], bounds[i + 1]), tasks, tasks > 1
+    )
+    return out.T
+
+
 def scaled_normal(out: np.ndarray, scale: float, key: tuple[int, int], index: int) -> None:
     """Fill the flat array `out` with scale * N(0, 1): the numbers of :func:`pipeline.backends.philox.normal`."""
     k0, k1 = np.uint64(key[0]), np.uint64(key[1])
@@ -148,6 +181,32 @@ def _gather(X, columns, center, out):
     for i in range(X.shape[0]):
         for k in range(columns.size):
             out[i, k] = X[i, columns[k]] - center[columns[k]]
+
+
+@kernel
+def _sum_of_differences(X, s, center, total):
+    for i in range(X.shape[0]):
+        w = s[i]
+        for k in range(X.shape[1]):
+            total[k] += w * (X[i, k] - center[k])
+
+
+@kernel
+def _sum_of_squares(X, s, center, total):
+    for i in range(X.shape[0]):
+        w = s[i]
+        for k in range(X.shape[1]):
+            d = X[i, k] - center[k]
+            total[k] += w * (d * d)
+
+
+@kernel
+def _normal_rows(gram, xw, factor, scale, l2, out, begin, end):
+    for i in range(begin, end):
+        x, s = factor * xw[i], scale[i]
+        out[i, i] = (gram[i, i] + x * xw[i] + l2) * (s * s)
+        for k in range(i + 1, gram.shape[1]):
+            out[i, k] = (gram[i, k] + x * xw[k]) * (s * scale[k])
 
 
 @kernel
