@@ -10,7 +10,7 @@ from pipeline.profiling.work import Work
 
 CACHED = 1 << 18  # numbers of a block of rows that stays in cache, as in backends/cpu/wls.py
 BUFFER = 1 << 22  # numbers of a block of rows that does not, likewise
-SERIAL = 1 << 17  # numbers of a block of rows of a small system, likewise
+SHORT, LONG, NARROW = 1024, 2048, 192  # rows of a block of a small system, up to and beyond so many columns
 SMALL_SYSTEM = 768  # unknowns up to which a system is small, likewise
 FEW_COLUMNS = 64  # columns of a product up to which its rows come in blocks of CACHED numbers, likewise
 PANELS, PANELLED = 4, 1024  # as in backends/gpu/blas.py
@@ -27,13 +27,14 @@ CHOSEN_PASSES, CHOSEN_OPERATIONS = 34, 9  # over (p, J) sums: learners.Component
 def set_up(work: Work) -> Count:
     """Return the work before the first round: means and variances in two passes, in float64, and labels."""
     n, p, s = float(work.fit), work.inputs, work.number_bytes
-    passes = n * p * (2 * s + 6 * 8)  # X, X - first; X, X - mean, its square in place: written and read
+    passes, operations, block = 2.0 * n * p * s, 7 * n * p, 0.0  # X twice
+    if work.backend != "cpu":  # X, X - first; X, X - mean, its square in place: written and read
+        passes, operations, block = n * p * (2 * s + 6 * 8), 6 * n * p, min(n * p, float(BUFFER))
     converted = n * p * (work.feature_bytes + s) if work.feature_bytes != s else 0.0
-    block = min(n * p, float(BUFFER))
     keeps = n * work.classes * 2 * s + (n * p * s if converted else 0.0)
     to_device = n * s if work.backend == "gpu" else 0.0
     return Count(
-        passes + converted, 6 * n * p, keeps + 2 * 8 * block, to_device, kind="memory", number_bytes=8
+        passes + converted, operations, keeps + 2 * 8 * block, to_device, kind="memory", number_bytes=8
     )
 
 
@@ -104,12 +105,12 @@ def sums(work: Work) -> Count:
         operations = products + f * n * (2 * q + q * (q + 1))
         if q <= SMALL_SYSTEM:
             moved = (n * q * (1 + f) + rows + n * f) * s
-            held = min(work.threads, f) * (min(SERIAL, n * q) * s + q * q * (8.0 + s))
+            block = min(n, SHORT if q <= NARROW else LONG) * q
+            held = min(work.threads, f) * (block * s + q * q * (8.0 + s))
         else:
             blocks = math.ceil(n / max(1, BUFFER // q))
-            converted = q * q * (s + 8.0) if s == 4 else 0.0
-            moved = (n * q * (1 + 3 * f) + rows + n * f + f * blocks * q * (q + 1)) * s + f * converted
-            held = min(BUFFER, n * q) * s + q * q * (8.0 + s)
+            moved = (n * q * (1 + 3 * f) + rows + n * f + f * blocks * q * (q + 1)) * s
+            held = min(BUFFER, n * q) * s + q * q * s
     return Count(moved, operations, held, kind="products", calls=f)
 
 
@@ -125,8 +126,10 @@ def solve(work: Work) -> Count:
         rank = work.fit
         factor += 4.0 * q * rank**2 - 4 / 3 * rank**3  # Householder QR, and forming Q
     operations = factor + 4.0 * q * q + q * (q + 1)
-    # made scaled (4), factorised in place (2), solved twice (half a matrix each), diagonal; all in cache if small
-    moved = 8.0 * q * q * 8 if q * q > CACHED else 0.0
+    # factorised in place (2), solved twice (half a matrix each), made scaled: of half a Gram matrix half a matrix, or
+    # by NumPy in more passes (4, and the diagonal); all in cache if small
+    made = 0.5 * (8.0 + work.number_bytes) if work.backend == "cpu" else 8.0 * 5
+    moved = q * q * (8.0 * 3 + made) if q * q > CACHED else 0.0
     return Count(f * moved, f * operations, 3 * 8.0 * q * q, kind="products", calls=f)
 
 
