@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import blas, lapack, qr, solve_triangular
 
-SIDE_BY_SIDE = 768  # unknowns up to which systems are solved side by side, each on one thread
 RAISES = 3  # how often the penalty is raised tenfold before the minimum-norm solution is taken
 MINIMUM_NORM = RAISES + 1
 
@@ -24,8 +23,7 @@ class Factor:
     ----------
     active : int (a,): columns that vary under these weights
     scale : float64 (a,): 1 / sqrt(diagonal); the factorised matrix has a unit diagonal
-    cholesky : float64 (a, a) in Fortran order, one triangle a Cholesky factor, or None
-    lower : whether that is the lower triangle
+    lower : float64 (a, a) Cholesky factor, or None
     basis, triangle : the minimum-norm form M+ = Q (R R')^-1 Q' of the rank-deficient matrix M of the intercept and
         the active columns, or None
     xw, sw : weighted column sums (q,) and the sum of weights
@@ -36,8 +34,7 @@ class Factor:
 
     active: np.ndarray
     scale: np.ndarray
-    cholesky: np.ndarray | None
-    lower: bool
+    lower: np.ndarray | None
     basis: np.ndarray | None
     triangle: np.ndarray | None
     xw: np.ndarray
@@ -56,7 +53,7 @@ class Factor:
             beta[self.active] = (self.basis @ solve_triangular(self.triangle, half, lower=False, trans=1))[1:]
         elif self.active.size:
             rhs = (xr - self.xw * (sr / self.sw))[self.active] * self.scale
-            beta[self.active] = lapack.dpotrs(self.cholesky, rhs, lower=self.lower)[0] * self.scale
+            beta[self.active] = lapack.dpotrs(self.lower, rhs, lower=1)[0] * self.scale
         return beta, float((sr - self.xw @ beta) / self.sw)
 
 
@@ -115,36 +112,23 @@ def factorise(
     for attempt in range(RAISES + 1 if l2 > 0.0 else 1):
         raised = l2 * 10.0**attempt
         scale = 1.0 / np.sqrt(variance + raised)
-        found = _cholesky(normal(gram, mine, sw, scale, raised), tolerance)
-        if found is not None:
-            return Factor(active, scale, *found, None, None, xw, sw, raised, active.size, attempt)
+        lower = _cholesky(normal(gram, mine, sw, scale, raised), tolerance)
+        if lower is not None:
+            return Factor(active, scale, lower, None, None, xw, sw, raised, active.size, attempt)
     if not np.isfinite(variance).all():
         raise np.linalg.LinAlgError("the weighted Gram matrix is not finite")
     basis, triangle, rank = _minimum_norm(gram, mine, sw, tolerance)
-    return Factor(active, scale, None, False, basis, triangle, xw, sw, 0.0, rank, MINIMUM_NORM)
+    return Factor(active, scale, None, basis, triangle, xw, sw, 0.0, rank, MINIMUM_NORM)
 
 
-def _cholesky(S: np.ndarray, tolerance: float) -> tuple[np.ndarray, bool] | None:
-    """Return a factor and whether it is the lower one, or None if a pivot is no more than rounding noise.
-
-    SciPy's function works in place, which a large matrix needs; NumPy's lets other threads run meanwhile.
-    """
+def _cholesky(S: np.ndarray, tolerance: float) -> np.ndarray | None:
+    """Return the lower factor, in the place of S, or None if a pivot is no more than rounding noise."""
     if S.shape[0] == 0:
-        return np.empty((0, 0)), True
-    if S.shape[0] > SIDE_BY_SIDE:
-        found, info = lapack.dpotrf(S, lower=1, clean=0, overwrite_a=1)
-        failed = info != 0
-    else:
-        try:
-            found, failed = (
-                np.linalg.cholesky(S).T,
-                False,
-            )  # C order: transposed, an upper triangle in Fortran order
-        except np.linalg.LinAlgError:
-            failed = True
-    if failed or not np.isfinite(found.diagonal()).all() or found.diagonal().min() ** 2 <= tolerance:
+        return np.empty((0, 0))
+    lower, info = lapack.dpotrf(S, lower=1, clean=0, overwrite_a=1)
+    if info != 0 or not np.isfinite(lower.diagonal()).all() or lower.diagonal().min() ** 2 <= tolerance:
         return None
-    return found, S.shape[0] > SIDE_BY_SIDE
+    return lower
 
 
 def _minimum_norm(

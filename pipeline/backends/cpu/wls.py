@@ -17,11 +17,11 @@ from pipeline.backends import fits, philox
 from pipeline.backends.cpu import wls_blocks as blocks
 from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.protocol import ComponentwiseSums, Sums, WlsFit
-from pipeline.backends.solve import SIDE_BY_SIDE as SMALL_SYSTEM
 from pipeline.backends.solve import Factor, factorise
 from pipeline.backends.solve import refine as refined
 from pipeline.spans import part
 
+SMALL_SYSTEM = 768  # unknowns up to which classes are solved side by side, each on one thread
 GRAMS = 1 << 25  # bytes of the Gram matrices of small systems that are held at a time
 
 
