@@ -67,9 +67,9 @@ def test_a_memory_map_is_reduced_as_it_is(tmp_path):
 @pytest.mark.parametrize("shape", [(8000, 200), (200, 8000)], ids=["tall", "wide"])
 def test_no_copy_of_the_features_is_made(monkeypatch, shape):
     """Beyond blocks of rows or columns, that is, and the Gram matrix."""
-    from pipeline.backends.cpu import pca, wls
+    from pipeline.backends.cpu import pca, wls_blocks
 
-    for module in (pca, wls):
+    for module in (pca, wls_blocks):
         monkeypatch.setattr(module, "BUFFER", 1 << 15)
     X = falling(*shape, rank=20).astype(np.float32)
     reducer = PcaReducer(components=4)
