@@ -1,6 +1,12 @@
 """Held-out accuracy of every learner on sets of labelled images, beside scikit-learn's linear models.
 
     python scripts/bench_accuracy.py set1.npz set2.npz ... [--reduce 0.95]
+    python scripts/bench_accuracy.py set1.npz --models subspace statsmodels LogisticRegression LinearSVC \
+        HistGradientBoosting gblinear
+
+`statsmodels` is the default learner on the reference backend, which calls statsmodels' WLS for each class and round.
+Its seconds are extrapolated from five rounds (printed with "~"); its model is that of `subspace`, so its accuracy is
+that of these five rounds and not shown. `gblinear` is XGBoost's linear booster, if that is installed.
 
 Each set is an .npz with `images` (n, rows, cols) and `labels`. Default HoG features; stratified 80/20 split, seed 0
 (scikit-learn's train_test_split); learners with the settings of conf/classifier. Seconds are for the fit alone.
@@ -14,10 +20,13 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score, log_loss
 from sklearn.model_selection import train_test_split
@@ -25,8 +34,26 @@ from sklearn.svm import LinearSVC
 
 from pipeline import HogExtractor, LogitBoostClassifier, PcaReducer, backends
 
+
+def _gblinear() -> Any:
+    from xgboost import XGBClassifier
+
+    return XGBClassifier(booster="gblinear", n_estimators=100)
+
+
 CONF = Path(__file__).resolve().parent.parent / "conf" / "classifier"
-PEERS = {"LogisticRegression": lambda: LogisticRegression(max_iter=1000), "LinearSVC": LinearSVC}
+PEERS: dict[str, Callable[[], Any]] = {
+    "LogisticRegression": lambda: LogisticRegression(max_iter=1000),
+    "LinearSVC": LinearSVC,
+}
+MORE: dict[str, Callable[[], Any]] = {
+    "HistGradientBoosting": lambda: HistGradientBoostingClassifier(random_state=0),
+    "gblinear": _gblinear,
+    "statsmodels": lambda: LogitBoostClassifier(
+        **(settings("subspace") | {"n_rounds": SAMPLE}), random_state=0, backend="reference"
+    ),
+}
+SAMPLE = 5  # rounds of statsmodels that are timed
 LEARNERS = ("subspace", "ridge", "componentwise", "random_features", "full")
 
 
@@ -42,7 +69,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("sets", nargs="+", type=Path)
-    parser.add_argument("--models", nargs="+", default=(*PEERS, *LEARNERS), choices=(*PEERS, *LEARNERS))
+    parser.add_argument(
+        "--models", nargs="+", default=(*PEERS, *LEARNERS), choices=(*PEERS, *LEARNERS, *MORE)
+    )
     parser.add_argument("--seeds", type=int, default=1, help="random states of the learner to average over")
     parser.add_argument(
         "--reduce",
@@ -67,14 +96,18 @@ def one_set(path: Path, options: argparse.Namespace) -> None:
             accuracy, balanced, loss, seconds, reducing, width = np.mean(rows, axis=0)
             shown = "" if np.isnan(loss) else f"{loss:.4f}"
             label = name if share is None else f"{name}, {width:.0f} PCs"
+            if name == "statsmodels":
+                rounds = settings("subspace")["n_rounds"]
+                print(f"{path.stem:24} {label:28} {'':29} ~{seconds * rounds / SAMPLE:.0f}", flush=True)
+                continue
             line = f"{path.stem:24} {label:28} {accuracy:9.4f} {balanced:9.4f} {shown:>9} {seconds:8.2f}"
             print(line if share is None else f"{line} ({reducing:.2f})", flush=True)
 
 
 def repeats(name: str, seeds: int) -> list:
     """Return untrained models whose figures are averaged: one of a peer, one per random state of a learner."""
-    if name in PEERS:
-        return [PEERS[name]()]
+    if name in PEERS or name in MORE:
+        return [(PEERS | MORE)[name]()]
     return [LogitBoostClassifier(**settings(name), random_state=seed) for seed in range(seeds)]
 
 
