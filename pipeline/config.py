@@ -147,12 +147,15 @@ class Profile(Train):
     sweep: list[str] = field(default_factory=list)  # threads, dtype, batch, images, size; one or [several]
     advice: bool = True  # look for what would shorten the run
     verify_advice: bool = False  # follow each piece of advice and measure it
+    memory: str | None = None  # that the run may use, as in 8GB, for advice on it; null: all that is installed
     gpu: str = "l4"  # entry of the group machine: would such a GPU help?
     stacks: bool = False  # also sample Python's stacks (pip install pyinstrument)
 
     def __post_init__(self) -> None:
         whole("repeats", self.repeats, 1, 1000)
         check(0.0 < self.budget <= 1e6, "budget", self.budget, "seconds above 0")
+        known = self.memory is None or size_in_bytes(self.memory) is not None
+        check(known, "memory", self.memory, "a size such as 800MB or 16GB, or null")
 
 
 @dataclass

@@ -25,6 +25,8 @@ LABELS = {
     "copy to device": "Copy to the GPU",
     "gather": "Gather the images",
     "hog": "HoG features",
+    "write": "Write cell histograms",
+    "expand": "Expand cell histograms",
     "reduce": "Principal components",
     "copy back": "Copy back",
     "boost": "Boosting loop",
@@ -190,6 +192,13 @@ class Advice:
     caveat: str | None = None  # what it changes besides the time
     measured_seconds: float | None = None  # of the run with it, if it was tried
     measured_gain: float | None = None
+    predicted_memory: int | None = None  # bytes resident at most, where it is about memory
+    measured_memory: int | None = None
+
+    @property
+    def base_seconds(self) -> float:
+        """Seconds of the run without it: the same for all advice of a run."""
+        return self.predicted_seconds + self.predicted_gain
 
 
 @dataclass(frozen=True)

@@ -141,6 +141,8 @@ NAMES = {
     "preprocess": "preprocessing",
     "copy to device": "copying to the GPU",
     "hog": "the HoG features",
+    "write": "writing the cell histograms",
+    "expand": "expanding the cell histograms",
     "reduce": "the principal components",
     "copy back": "copying back from the GPU",
     "boost": "the boosting loop itself",

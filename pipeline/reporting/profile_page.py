@@ -94,6 +94,7 @@ def render(report: Report) -> str:
         units.what_comes_first,
         units.times,
         units.difference,
+        units.memory_words,
     ):
         environment.filters[getattr(function, "__name__")] = function  # noqa: B009  mypy: a union of callables
     return environment.get_template("profile.html.j2").render(
