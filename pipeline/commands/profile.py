@@ -6,15 +6,15 @@ import dataclasses
 import datetime
 import logging
 import shlex
+import shutil
 import time
 from pathlib import Path
 from typing import Any
 
 from pipeline import backends, config
-from pipeline.commands import steps
+from pipeline.commands import profile_checks, steps
 from pipeline.commands.doctor import machine_facts
 from pipeline.commands.train import train
-from pipeline.errors import ConfigError
 from pipeline.files import expanded
 from pipeline.model import software
 from pipeline.profiling import (
@@ -23,7 +23,6 @@ from pipeline.profiling import (
     candidates,
     compare,
     limits,
-    machines,
     memory,
     outlook,
     stacks,
@@ -98,10 +97,20 @@ def run(cfg: config.Profile, stages: Stages | None = None) -> float:
     float
         Seconds of a run, the median: what a sweep compares.
     """
-    stages = stages or Stages()
+    folder = Path(cfg.run_dir) / "train"
+    there = folder.exists()
+    try:
+        return _run(cfg, stages or Stages())
+    except BaseException:  # interrupted, too: half a trial is of no use to anybody
+        if not there:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _run(cfg: config.Profile, stages: Stages) -> float:
     start = _since_start() if "start" in stages.seconds else 0.0  # later jobs of a sweep start nothing
     name = steps.choose_backend(cfg.backend, cfg.preprocess)
-    _check(cfg)
+    profile_checks.check(cfg, name)
     settings = _settings_of_train(cfg)
     with backends.get(name).threads(cfg.backend.threads) as threads:
         _tell("measuring this machine")
@@ -133,45 +142,6 @@ def run(cfg: config.Profile, stages: Stages | None = None) -> float:
         ],
     )
     return report.total.wall
-
-
-def _check(cfg: config.Profile) -> None:
-    """Refuse what cannot be done before anything is measured."""
-    sweeps.check(cfg.sweep)
-    entry = config.machine(cfg.gpu, "gpu")
-    machines.require(entry, cfg.gpu)
-    if entry.kind is not config.MachineKind.gpu:
-        raise ConfigError(
-            f"gpu={cfg.gpu} is no GPU; give an entry of the group machine that is one, as in gpu=l4"
-        )
-    if cfg.scale.name is config.ScaleName.outofcore:
-        _check_out_of_core(cfg)
-    if cfg.compare:
-        compare.absent(cfg, cfg.compare)
-    if "reference" in cfg.compare and cfg.reduce.name is not config.ReduceName.none:
-        raise ConfigError(
-            "compare=reference measures a sample of the images and scales it up, which principal components do not "
-            "allow; leave reference out of compare=, or reduce=pca out"
-        )
-    if cfg.stacks:
-        stacks.require()
-    if cfg.split.folds:
-        raise ConfigError(
-            "split.folds is for evaluate; profile measures train: leave split=folds and split.folds= out"
-        )
-
-
-def _check_out_of_core(cfg: config.Profile) -> None:
-    """Refuse what needs all images or features in memory."""
-    if cfg.compare:
-        raise ConfigError(
-            "compare= compares features in memory, which scale=outofcore never has there; leave one of them out"
-        )
-    for one in {"images", "size"} & set(cfg.sweep):
-        if cfg.data.name is not config.DataName.synthetic:
-            raise ConfigError(
-                f"sweep={one} needs the images in memory, which scale=outofcore leaves on disk; leave one of them out"
-            )
 
 
 def _tell(what: str) -> None:

@@ -85,7 +85,7 @@ class Measured:
 
     def told(self, *keys: str) -> str:
         """Return how much the stages take, in words."""
-        names = [("Boosting" if key == "boost" else label(key)) for key in keys]
+        names = [("Boosting" if key == "boost" else label(key, self.work.source)) for key in keys]
         seconds, whole = self.of(*keys), self.seconds["all"]
         take = "take" if len(keys) > 1 else "takes"
         listed = " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)

@@ -14,6 +14,7 @@ COMPONENTS = 256  # tried first; accuracy decides
 
 
 def learner(run: Measured) -> Iterator[Candidate]:
+    """Yield the learners that need less than half of the operations."""
     now = run.work.learner
     cost = operations(run.work, now, run.work.columns, run.work.rounds)
     cheaper = []
@@ -34,6 +35,7 @@ def learner(run: Measured) -> Iterator[Candidate]:
 
 
 def columns(run: Measured) -> Iterator[Candidate]:
+    """Yield half of the columns of a round."""
     key = {"subspace": "subspace_size", "random_features": "n_components"}.get(run.work.learner)
     half = run.work.columns // 2
     if key is None or half < 16:
@@ -49,6 +51,7 @@ def columns(run: Measured) -> Iterator[Candidate]:
 
 
 def rounds(run: Measured) -> Iterator[Candidate]:
+    """Yield fewer rounds, where the later ones hardly lower the held-out loss."""
     rounds = run.work.rounds
     if len(run.losses) < 4:
         return
@@ -81,6 +84,7 @@ def stopped(losses: list[float], patience: int) -> int | None:
 
 
 def patience(run: Measured) -> Iterator[Candidate]:
+    """Yield early stopping, where it would stop."""
     if run.cfg.classifier.early_stopping:
         return
     last = stopped(run.losses, run.cfg.classifier.patience)

@@ -16,7 +16,18 @@ from pipeline.profiling.work import Work, streamed
 SHORT = 0.7  # share of the memory above which it is short
 HALF = 0.5  # of the memory is what a run out of core is given
 MOST = 0.9  # of the memory is what it may be given
-EVERYTHING = ("read", "decode", "split", "gather", "preprocess", "hog", "write", "boost", "expand", "evaluate")
+EVERYTHING = (
+    "read",
+    "decode",
+    "split",
+    "gather",
+    "preprocess",
+    "hog",
+    "write",
+    "boost",
+    "expand",
+    "evaluate",
+)
 
 
 def out_of_core(run: Measured) -> Iterator[Candidate]:
@@ -38,7 +49,7 @@ def out_of_core(run: Measured) -> Iterator[Candidate]:
         f"scale.name=outofcore scale.memory_limit={limit}",
         EVERYTHING,
         1.0,
-        f"at most {gib(run.peak)} of {gib(run.memory)} of memory were in use, {gib(features)} of them for the features; "
+        f"at most {gib(run.peak)} of {gib(run.memory)} of memory were in use, the features are {gib(features)} of them; "
         f"the histograms are {gib(kept)} on disk, and {there.passes} passes expand {there.block_rows} images at a time",
         "the same model up to rounding; memory in exchange for time",
         memory=need.host,
@@ -71,8 +82,8 @@ def packed(run: Measured, packing: Candidate) -> Candidate:
     return replace(
         packing,
         title=f"memory is short: {packing.title}",
-        why=f"at most {gib(run.peak)} of {gib(run.memory)} of memory were in use; the pixels are {gib(saved)} of them; of "
-        f"a packed set only the {run.cfg.chunk} images at work are held",
+        why=f"at most {gib(run.peak)} of {gib(run.memory)} of memory were in use; the pixels are {gib(saved)} of them; "
+        f"of a packed set only the {run.cfg.chunk} images at work are held",
         memory=run.peak - float(saved),
         needed=True,
     )

@@ -14,7 +14,6 @@ What counts
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from pipeline.profiling import counts_outofcore

@@ -54,7 +54,13 @@ def stages(work: Work) -> dict[str, Count]:
             number_bytes=work.kept_number_bytes,
         ),
         # two digests: of the pixels, which find duplicates, and of the histograms, which find damage
-        "write": Count(n * (work.pixels + 3 * kept), 0.0, min(n, 2.0 * IMAGES_AT_ONCE) * kept, kind="python", calls=work.images),
+        "write": Count(
+            n * (work.pixels + 3 * kept),
+            0.0,
+            min(n, 2.0 * IMAGES_AT_ONCE) * kept,
+            kind="python",
+            calls=work.images,
+        ),
         "expand": Count(
             rows * (kept + features + cast),
             rows * normalising(work),

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple, Protocol
 
 from pipeline.profiling.memory import MemoryWatch
 
-ALONE = frozenset({"compile", "copy to device", "copy back", "decode", "expand"})  # one row wherever they happen
+ALONE = frozenset(
+    {"compile", "copy to device", "copy back", "decode", "expand"}
+)  # one row wherever they happen
 MOST_EVENTS = 200_000  # kept for the trace; the sums go on
 
 

@@ -44,8 +44,18 @@ LABELS = {
 }
 
 
-def label(key: str) -> str:
-    """Return the name of a stage as a person reads it; a stage without one keeps its key."""
+MADE = {"synthetic": "Make images", "digits": "Unpack the digits"}  # what "read" is where there are no files
+
+
+def label(key: str, source: str = "") -> str:
+    """Return the name of a stage as a person reads it; a stage without one keeps its key.
+
+    Parameters
+    ----------
+    source : kind of data, if known
+    """
+    if key == "read" and source in MADE:
+        return MADE[source]
     return LABELS.get(key, key)
 
 
@@ -137,6 +147,7 @@ class Point:
     label: str
     seconds: float
     stages: dict[str, float] = field(default_factory=dict)
+    spread: float = 0.0  # seconds by which the two runs of the point differ
 
 
 @dataclass(frozen=True)

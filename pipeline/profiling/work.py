@@ -146,7 +146,9 @@ def describe(
         "random_features": cfg.classifier.n_components,
     }.get(learner, p)
     small = fit * p <= PROMOTED
-    exact = cfg.preprocess.name.name in ("none", "stretch") and not cfg.hog.transform_sqrt  # pixels stay bytes
+    exact = (
+        cfg.preprocess.name.name in ("none", "stretch") and not cfg.hog.transform_sqrt
+    )  # pixels stay bytes
     work = Work(
         images=images,
         fit=fit,
@@ -183,7 +185,9 @@ def streamed(work: Work, used: int = PROGRAM) -> Work:
     used : bytes that the program holds when training begins
     """
     try:
-        rows, spare = memory.division(memory.Budget(work.memory_limit, used), of_round(work, used), work.fit + work.watched)
+        rows, spare = memory.division(
+            memory.Budget(work.memory_limit, used), of_round(work, used), work.fit + work.watched
+        )
     except ConfigError:  # the limit is too low for any block: a run says so, and which would do
         return replace(work, at_once=1, block_rows=0)
     once = 0 if work.learner == "componentwise" else min(work.fits, memory.classes(spare, work.columns))

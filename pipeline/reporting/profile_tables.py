@@ -139,7 +139,8 @@ def _stage_cells(stage: Stage, drawn: str, device: bool, wide: bool) -> list[Tex
 
 def _rate(stage: Stage) -> str:
     """Return the rate that the stage's limit is measured in, or the one there is."""
-    by_memory = stage.gflop_per_s is None or (stage.limit is not None and "product" not in stage.limit)
+    other = stage.limit is not None and not any(one in stage.limit for one in ("product", "arithmetic"))
+    by_memory = stage.gflop_per_s is None or other
     if by_memory and stage.gb_per_s is not None:
         return amount(stage.gb_per_s * 1e9, "B/s")
     return amount(stage.gflop_per_s * 1e9, "FLOP/s") if stage.gflop_per_s is not None else "-"
