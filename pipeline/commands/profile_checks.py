@@ -8,6 +8,7 @@ from pipeline.profiling import compare, machines, samples, stacks, sweeps
 from pipeline.profiling.candidates_memory import gib, would_fit
 from pipeline.profiling.footprint import footprint
 from pipeline.profiling.work import PROGRAM, describe
+from pipeline.scale import outofcore
 
 
 def check(cfg: config.Profile, backend: str) -> None:
@@ -20,6 +21,7 @@ def check(cfg: config.Profile, backend: str) -> None:
             f"gpu={cfg.gpu} is no GPU; give an entry of the group machine that is one, as in gpu=l4"
         )
     if cfg.scale.name is config.ScaleName.outofcore:
+        outofcore.check(cfg, backend)
         _check_out_of_core(cfg)
     if cfg.compare:
         compare.absent(cfg, cfg.compare)

@@ -16,6 +16,7 @@ from pipeline.profiling.work import Work, streamed
 SHORT = 0.7  # share of the memory above which it is short
 HALF = 0.5  # of the memory is what a run out of core is given
 MOST = 0.9  # of the memory is what it may be given
+SLACK = 96e6  # bytes of kernels that are yet to be compiled, and of memory that the allocator keeps
 EVERYTHING = (
     "read",
     "decode",
@@ -49,8 +50,8 @@ def out_of_core(run: Measured) -> Iterator[Candidate]:
         f"scale.name=outofcore scale.memory_limit={limit}",
         EVERYTHING,
         1.0,
-        f"at most {gib(run.peak)} of {gib(run.memory)} of memory were in use, the features are {gib(features)} of them; "
-        f"the histograms are {gib(kept)} on disk, and {there.passes} passes expand {there.block_rows} images at a time",
+        f"at most {gib(run.peak)} of {gib(run.memory)} of memory were in use; the features are {gib(features)}, "
+        f"the histograms {gib(kept)} on disk, and {there.passes} passes expand {there.block_rows} images at a time",
         "the same model up to rounding; memory in exchange for time",
         memory=need.host,
         needed=True,
@@ -92,9 +93,9 @@ def packed(run: Measured, packing: Candidate) -> Candidate:
 def limited(work: Work, base: float, memory: float) -> tuple[str, Work] | None:
     """Return a ``scale.memory_limit`` as typed and the work under it; None if no limit below the memory would do.
 
-    Half of the memory, or what training out of core needs at least, and a tenth.
+    Half of the memory, or what training out of core needs at least and SLACK.
     """
-    least = 1.1 * least_limit(work, base)
+    least = least_limit(work, base) + SLACK
     limit = max(HALF * memory, least, 1e8)
     if limit > MOST * memory:
         return None

@@ -44,6 +44,11 @@ def check(cfg: config.Train, backend: str) -> None:
             f"scale=outofcore works with backend=cpu, not {backend}: cell histograms are its kernels'; "
             "add backend=cpu, or scale=local"
         )
+    if cfg.reduce.name is not config.ReduceName.none:
+        raise ConfigError(
+            f"reduce={cfg.reduce.name.value} finds its components in the features of all images at once, which "
+            "scale=outofcore does not have; leave one of them out"
+        )
     if cfg.classifier.trim > 0.0:
         raise ConfigError(
             f"classifier.trim={cfg.classifier.trim} needs the weights of all images at once, which scale=outofcore "
