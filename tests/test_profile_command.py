@@ -17,7 +17,6 @@ from pipeline.profiling import advice
 from pipeline.reporting.stages import Stages
 from tests.conftest import ROOT
 
-
 OUT = config.Scale(name=config.ScaleName.outofcore)
 PCA = config.Reduce(name=config.ReduceName.pca)
 

@@ -12,8 +12,8 @@ from pipeline import backends, config
 from pipeline.backends.cpu import unexpanded
 from pipeline.commands.profile import measured
 from pipeline.errors import ConfigError
-from pipeline.profiling import assemble, candidates_memory
 from pipeline.profiling import advice as module
+from pipeline.profiling import assemble, candidates_memory
 from pipeline.profiling.advice import advise, verify
 from pipeline.profiling.changes import overridden
 from pipeline.profiling.counts import counts, hog
@@ -268,7 +268,7 @@ def test_out_of_core_advice_can_be_followed_on_a_real_machine(tmp_path, monkeypa
 def test_changes_of_one_group_are_made_together():
     after = overridden(config.Train(), "reduce.name=pca reduce.components=16")
     assert (after.reduce.name.name, after.reduce.components) == ("pca", 16)
-    with pytest.raises(ConfigError, match="scale.size"):
+    with pytest.raises(ConfigError, match=r"scale\.size"):
         overridden(config.Train(), "scale.size=3")
 
 
