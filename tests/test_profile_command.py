@@ -24,9 +24,14 @@ PCA = config.Reduce(name=config.ReduceName.pca)
 def settings(folder, **more) -> config.Profile:
     return config.Profile(
         run_dir=str(folder),
-        data=Data(name=DataName.synthetic, n=400),
         classifier=Classifier(n_rounds=6),
-        **{"repeats": 2, "plots": False, "advice": False, **more},
+        **{
+            "data": Data(name=DataName.synthetic, n=400),
+            "repeats": 2,
+            "plots": False,
+            "advice": False,
+            **more,
+        },
     )
 
 
