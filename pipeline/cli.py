@@ -159,6 +159,8 @@ def _command(name: str, arguments: list[str], started: float) -> int:
     overrides = [quoted(override, sweep) for override in overrides]
     check(name, overrides, sweep, extra)
     given = {override.partition("=")[0].lstrip("+") for override in overrides}
+    if name == "plan":  # Hydra takes no new key into a group without being told to
+        overrides = [re.sub(r"^prices=", "++prices=", one) for one in overrides]
     if name in ("profile", "plan"):  # one name needs no brackets
         overrides = [re.sub(r"^(sweep|compare|machines)=(\w+)$", r"\1=[\2]", one) for one in overrides]
     takes_data = name in ("train", "evaluate", "profile", "plan")

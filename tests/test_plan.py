@@ -461,6 +461,7 @@ def test_other_bad_input_is_told_in_one_line(tmp_path: Path) -> None:
         (("machines=[t4,h300]",), "no entry 'h300'; choose from: "),
         (("machine=t4", "machine.bandwidth_gb_s=-1"), "machine.bandwidth_gb_s must be above 0"),
         (("machine=t4", "machine.year=20"), "machine.year must be at least 1990"),
+        (("machine=[t4,l4]", "prices={t4: -1}"), "prices.t4 must be at least 0"),
         (("machine=[t4,h300]",), "no entry 'h300'; choose from: "),
         (
             ("machine=[t4,l4]", "machine.price_per_hour=2"),

@@ -155,7 +155,8 @@ def _row(plan: Forecast, own: Forecast, from_on: int | None) -> tuple[str, ...]:
     bandwidth, energy, price = plan.machine.bandwidth_gb_s, plan.energy, plan.price
     since = "-" if plan.measured else "never" if from_on is None else f"{from_on:,}"
     if not plan.footprint.fits:  # no seconds of a run that cannot be
-        memory = size(device if device is not None else plan.footprint.host)
+        too_much = plan.footprint.host > plan.footprint.host_memory or device is None
+        memory = f"{size(plan.footprint.host)} of host" if too_much else size(device or 0.0)
         return plan.machine.name, "-", "-", "-", "NO", memory, "-", "-", "-", "more memory than there is"
     return (
         plan.machine.name,
