@@ -48,6 +48,7 @@ DROPPED = (
     "advice=",
     "verify_advice=",
     "stacks=",
+    "memory=",
     "scale",
 )  # under a profiler
 LONG = 30.0  # seconds of a run above which it is not also measured without spans

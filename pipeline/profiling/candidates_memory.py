@@ -85,7 +85,6 @@ def packed(run: Measured, packing: Candidate) -> Candidate:
         title=f"memory is short: {packing.title}",
         why=f"at most {gib(run.peak)} of {gib(run.memory)} of memory were in use; the pixels are {gib(saved)} of them; "
         f"of a packed set only the {run.cfg.chunk} images at work are held",
-        memory=run.peak - float(saved),
         needed=True,
     )
 
