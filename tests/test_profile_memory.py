@@ -249,12 +249,12 @@ def test_verify_tells_the_memory_that_was_taken(tmp_path):
 def test_out_of_core_advice_can_be_followed_on_a_real_machine(tmp_path, monkeypatch):
     """A small machine is pretended; the run out of core keeps below what was predicted, and is the same model."""
     monkeypatch.setattr(module, "MORE", 1)
-    monkeypatch.setattr(candidates_memory, "SHORT", 0.1)
     cfg = real(tmp_path, "scale.name=local data.n=300")
     measured(cfg)
     run = measured(cfg)
     peak = run.recording.memory_peak
-    found = advise([run], measured, 0.01, memory=4.0 * peak)
+    full = replace(run, recording=SimpleNamespace(memory_peak=3 * peak))  # as if the features were many
+    found = advise([full], measured, 0.01, memory=4.0 * peak)
     first = next(one for one in found if one.override.startswith(OUT))
     tried = verify([first], cfg, measured, 1)[0]
     assert tried.measured_seconds > 0.0

@@ -42,6 +42,8 @@ def out_of_core(run: Measured) -> Iterator[Candidate]:
         return
     limit, there = found
     need = footprint(there, run.base, run.memory)
+    if need.host >= run.peak:  # what the program itself holds is most of it
+        return
     kept, features = work.images * there.kept_bytes, work.images * work.features * work.feature_bytes
     over = run.peak > run.memory or footprint(work, run.base, run.memory).host > run.memory
     what = "the features do not fit in memory" if over else "memory is short"
