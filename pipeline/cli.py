@@ -153,10 +153,14 @@ def _command(name: str, arguments: list[str], started: float) -> int:
 
     config.register()
     flags, overrides, extra = sorted_out(name, arguments)
+    if name == "plan":  # a group holds one entry
+        overrides = [re.sub(r"^machine=\[", "machines=[", one) for one in overrides]
     sweep = bool({"-m", "--multirun"} & set(flags))
     overrides = [quoted(override, sweep) for override in overrides]
     check(name, overrides, sweep, extra)
     given = {override.partition("=")[0].lstrip("+") for override in overrides}
+    if name == "plan":  # Hydra takes no new key into a group without being told to
+        overrides = [re.sub(r"^prices=", "++prices=", one) for one in overrides]
     if name in ("profile", "plan"):  # one name needs no brackets
         overrides = [re.sub(r"^(sweep|compare|machines)=(\w+)$", r"\1=[\2]", one) for one in overrides]
     takes_data = name in ("train", "evaluate", "profile", "plan")

@@ -147,12 +147,17 @@ class Profile(Train):
     sweep: list[str] = field(default_factory=list)  # threads, dtype, batch, images, size; one or [several]
     advice: bool = True  # look for what would shorten the run
     verify_advice: bool = False  # follow each piece of advice and measure it
+    memory: str | None = (
+        None  # that the run may use, as in 8GB, for advice on it; null: all that is installed
+    )
     gpu: str = "l4"  # entry of the group machine: would such a GPU help?
     stacks: bool = False  # also sample Python's stacks (pip install pyinstrument)
 
     def __post_init__(self) -> None:
         whole("repeats", self.repeats, 1, 1000)
         check(0.0 < self.budget <= 1e6, "budget", self.budget, "seconds above 0")
+        known = self.memory is None or size_in_bytes(self.memory) is not None
+        check(known, "memory", self.memory, "a size such as 800MB or 16GB, or null")
 
 
 @dataclass
@@ -205,6 +210,7 @@ class Plan(Train):
 
     machine: Machine = field(default_factory=Machine)
     machines: list[str] = field(default_factory=list)  # entries of the group machine, compared in one table
+    prices: dict[str, float] = field(default_factory=dict)  # of machines, for an hour: {l4: 0.8, this: 0.2}
     images: int | None = None  # number of images; null: data.n, or as many as data.path holds
 
     def __post_init__(self) -> None:
@@ -213,6 +219,19 @@ class Plan(Train):
             "images",
             self.images,
             "from 10 to 10000000000, or null",
+        )
+        for name, price in self.prices.items():
+            check(0.0 <= price < 1e9, f"prices.{name}", price, "at least 0")
+            known = [*self.machines, "this"] if self.machines else []
+            check(name in known, "prices", name, f"among machines={self.machines}, or 'this'")
+        priced = self.machines and self.machine.price_per_hour is not None
+        check(
+            not priced,
+            "machine.price_per_hour",
+            self.machine.price_per_hour,
+            "left out with several machines, and each given its own: 'prices={"
+            + ", ".join(f"{name}: 1.5" for name in self.machines)
+            + "}'",
         )
 
 

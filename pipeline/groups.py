@@ -389,7 +389,9 @@ class Machine:
 
     name: str = ""  # of the entry, as a person calls the machine
     kind: MachineKind = MachineKind.this  # this: measured here; gpu, cpu: from a datasheet, a forecast
-    memory_gb: float | None = None  # 1e9 bytes, of the GPU or of the processor's machine
+    memory_gb: float | None = (
+        None  # 1e9 bytes, of the GPU or the processor's machine; this: null: what is installed
+    )
     bandwidth_gb_s: float | None = None  # of that memory
     fp32_tflops: float | None = None  # float32, without tensor cores
     fp64_tflops: float | None = None  # float64
@@ -411,12 +413,15 @@ class Machine:
         for name in POSITIVE:
             value = getattr(self, name)
             check(value is None or 0.0 < value < 1e9, f"machine.{name}", value, "above 0")
+        if self.year is not None:
+            whole("machine.year", self.year, *YEARS)
         for name in ("tensor_tflops", "price_per_hour"):
             value = getattr(self, name)
             check(value is None or 0.0 <= value < 1e9, f"machine.{name}", value, "at least 0")
 
 
+YEARS = 1990, 2100  # of a datasheet
 POSITIVE = (
     *("memory_gb", "bandwidth_gb_s", "fp32_tflops", "fp64_tflops", "link_gb_s", "multiprocessors"),
-    *("cores", "clock_ghz", "power_watts", "year", "host_memory_gb"),
+    *("cores", "clock_ghz", "power_watts", "host_memory_gb"),
 )

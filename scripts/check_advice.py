@@ -1,11 +1,14 @@
 """Follow the advice of the profiler and print predicted against measured gains.
 
     python scripts/check_advice.py [--sets synthetic vehicles6 ...] [--json found.json]
+    python scripts/check_advice.py --sets trafficlights3 --repeats 2 --patience 8
+    python scripts/check_advice.py --sets gtsrb43 --start classifier.n_rounds=25 --runs 2 --repeats 2 --patience 8
 
-Sets of labelled folders are unpacked from ../shared/data beside the repository into a temporary folder; a set that is
-not there is named and passed over. Each set is trained from several settings that leave something to gain. Run it on
-an idle machine: a gain is a difference of seconds. The last lines list the misses, by more than a quarter, and the
-kinds of advice that came true.
+Sets of labelled folders come from ../shared/data beside the repository: the pictures of NAME_50x100.npz are written
+out as PNG files, one folder a class, into a temporary folder; with --native the archive of the original files is
+unpacked there. A set that is not there is named and passed over. Each set is trained from several settings that leave
+something to gain. Run it on an idle machine: a gain is a difference of seconds. The last lines list the misses, by
+more than a quarter, and the kinds of advice that came true.
 """
 
 from __future__ import annotations
@@ -20,11 +23,14 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
+from PIL import Image
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from pipeline import config
 from pipeline.commands.profile import measured
-from pipeline.profiling.advice import advise, verify
+from pipeline.profiling import advice
 from pipeline.profiling.changes import overridden
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
@@ -43,7 +49,7 @@ STARTS = {
     ],
     "vehicles6": ["", RANDOM, RIDGE, "preprocess.name=clahe data.workers=1"],
     "trafficlights3": ["", f"{FLOAT64} backend.threads=1"],
-    "gtsrb43": ["", "backend.threads=1 plots=false"],
+    "gtsrb43": ["classifier.n_rounds=25", "classifier.n_rounds=25 backend.threads=1 plots=false"],
 }
 
 
@@ -57,27 +63,49 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, help="measured runs before the advice")
     parser.add_argument("--repeats", type=int, default=3, help="pairs of runs that try each piece of advice")
     parser.add_argument("--budget", type=float, default=180.0, help="seconds for predicting, per start")
+    parser.add_argument(
+        "--patience", type=float, default=30.0, help="seconds of more pairs, where they are quick"
+    )
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="of the pictures of each class of a set of folders"
+    )
+    parser.add_argument(
+        "--native", action="store_true", help="the original files in place of PNG of one size"
+    )
+    parser.add_argument(
+        "--memory", help="that a run may use, as in 700MB: advice on memory is tried below it"
+    )
     parser.add_argument("--json", type=Path, help="file to write all that was found to")
     options = parser.parse_args()
+    advice.PATIENCE = options.patience
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for name in options.sets:
-            data = source(name, Path(folder), options.images)
+            data = source(name, Path(folder), options)
             if data is None:
                 print(f"{name}: not in {DATA}, passed over")
                 continue
             for start in options.start or STARTS[name]:
-                for advice in one_start(name, data, start, options, Path(folder)):
-                    found.append({"set": name, "start": start, **asdict(advice)})
+                for one in one_start(name, data, start, options, Path(folder)):
+                    found.append({"set": name, "start": start, **asdict(one)})
                 if options.json:
                     options.json.write_text(json.dumps(found, indent=2) + "\n")
     tell(found)
 
 
-def source(name: str, folder: Path, images: int) -> config.Data | None:
-    """Return the data settings of a set; an archive is unpacked into `folder`."""
+def source(name: str, folder: Path, options: argparse.Namespace) -> config.Data | None:
+    """Return the data settings of a set; its pictures are written into `folder`."""
     if name == "synthetic":
-        return config.Data(name=config.DataName.synthetic, n=images)
+        return config.Data(name=config.DataName.synthetic, n=options.images)
+    pixels = DATA / f"{name}_50x100.npz"
+    if pixels.exists() and not options.native:
+        return config.Data(
+            name=config.DataName.folder, path=str(written(pixels, folder / name, options.share))
+        )
+    if options.share < 1.0:
+        raise SystemExit(
+            f"--share is for pictures of {pixels.name}, which --native leaves aside or is not there"
+        )
     packed, tar = DATA / f"{name}.zip", DATA / f"{name}.tar.gz"
     target = folder / name
     if packed.exists():
@@ -91,6 +119,19 @@ def source(name: str, folder: Path, images: int) -> config.Data | None:
     while len(inside := [path for path in target.iterdir() if path.is_dir()]) == 1:
         target = inside[0]  # the folder whose folders are the classes
     return config.Data(name=config.DataName.folder, path=str(target))
+
+
+def written(packed: Path, target: Path, share: float) -> Path:
+    """Write pictures of a packed set as PNG files, one folder a class; return the folder of the classes."""
+    with np.load(packed, allow_pickle=False) as content:
+        images, labels, names = content["images"], content["labels"], content["classes"]
+    for label, name in enumerate(names):
+        place = target / str(name)
+        place.mkdir(parents=True)
+        mine = np.flatnonzero(labels == label)
+        for i in mine[: max(10, round(share * len(mine)))]:
+            Image.fromarray(images[i]).save(place / f"{i:05d}.png")
+    return target
 
 
 def one_start(
@@ -110,12 +151,13 @@ def one_start(
         f"{walls[0]:.2f} to {walls[-1]:.2f} s",
         flush=True,
     )
-    advice = advise(runs, measured, options.budget)
+    memory = config.size_in_bytes(options.memory) if options.memory else None
+    listed = advice.advise(runs, measured, options.budget, memory=memory)
     del runs
-    for one in verify(advice, cfg, measured, options.repeats):
+    for one in advice.verify(listed, cfg, measured, options.repeats):
         print(f"  {line(asdict(one))}", flush=True)
         yield one
-    if not advice:
+    if not listed:
         print("  nothing to gain")
 
 

@@ -263,10 +263,16 @@ def test_break_even() -> None:
 # ---- the command ----
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder that the tests share: each group of settings is measured once."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture
-def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> config.Plan:
+def quick(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> config.Plan:
     """Real runs on few small images; the process of its own and the machine's limits are given."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     monkeypatch.setattr(measuring, "launched", lambda cfg: (4.0, 400_000_000))
 
     class Known:
@@ -354,6 +360,76 @@ def test_a_cache_that_cannot_be_written_does_not_cost_the_plan(
     assert content_of(quick)["plans"]
 
 
+def test_a_run_that_does_not_fit_has_no_seconds_but_a_way(
+    quick: config.Plan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quick.machine = replace(quick.machine, memory_gb=4.0)
+    quick.images = 4_000_000  # of 576 bytes of pixels and 324 of features
+    plan.run(quick)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert (
+        "Plan for this machine, measured on runs of 100 and 200 images: it does not fit in memory" in printed
+    )
+    assert "NO: host" in printed
+    assert "scale=outofcore scale.memory_limit=2000MB" in printed
+    for words in ("Stages", "cost", "holds it back"):
+        assert words not in printed
+    (only,) = content_of(quick)["plans"]
+    assert (only["seconds"], only["stages"], only["price"]) == (None, [], None)
+    most = int(only["memory"]["would_fit"].partition("at most about ")[2].split()[0].replace(",", ""))
+    for images, fit in ((most, True), (round(1.1 * most), False)):  # the number it names is where it ends
+        quick.images = images
+        plan.run(quick)
+        (only,) = content_of(quick)["plans"]
+        assert only["memory"]["fits"] is fit
+        assert (only["seconds"] is not None) is fit
+
+
+def test_out_of_core_fits_and_costs_its_passes(
+    quick: config.Plan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quick.machine = replace(quick.machine, memory_gb=4.0)
+    quick.images = 4_000_000
+    quick.scale = config.Scale(name=config.ScaleName.outofcore, memory_limit="2GB")
+    plan.run(quick)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "scale=outofcore, 102 passes over 1.4 GB of cell histograms on disk" in printed
+    (only,) = content_of(quick)["plans"]
+    assert only["memory"]["fits"]
+    assert only["memory"]["disk"] == 4_000_000 * 9 * (9 + 1) * 4
+    seconds = {stage["stage"]: stage["seconds"] for stage in only["stages"]}
+    assert seconds["expand"] > 0.0
+    assert seconds["write"] > 0.0
+
+
+def test_histograms_beyond_the_page_cache_are_read_from_the_disk_in_every_pass() -> None:
+    cfg = config.Train(run_dir="r", scale=config.Scale(name=config.ScaleName.outofcore, memory_limit="2GB"))
+    found = {}
+    for n in (100_000, 10_000_000):
+        work = describe(cfg, backend="cpu", threads=2, images=n, classes=10, source="synthetic")
+        models = {**HERE.models, "expand": StageModel(per_image_round=1e-6)}
+        here = replace(HERE, models=models, limits={**HERE.limits, "disk_read": 1e9})
+        machine = config.Machine(name="this machine", memory_gb=8.0)
+        made = processors.of_this(machine, here, work, counted({}))
+        found[n] = next(stage for stage in made.stages if stage.stage == "expand")
+    assert found[100_000].limit != "files"
+    assert found[10_000_000].limit == "files"
+    assert found[10_000_000].seconds == pytest.approx(102 * 8_000_000 * 2880 / 1e9)
+
+
+def test_each_machine_has_its_price(quick: config.Plan, capsys: pytest.CaptureFixture[str]) -> None:
+    cfg = replace(quick, machines=["t4", "server_amd"], prices={"t4": 0.36, "this": 3.6})
+    plan.run(cfg)
+    capsys.readouterr()
+    first, second = content_of(cfg)["plans"]
+    assert first["price"] == pytest.approx(first["seconds"] * 1e-4)
+    assert second["price"] is None
+    with pytest.raises(ValueError, match=r"'prices=\{t4: 1\.5, l4: 1\.5\}'"):
+        replace(quick, machines=["t4", "l4"], machine=config.Machine(price_per_hour=2.0))
+    with pytest.raises(ValueError, match="prices must be among machines"):
+        replace(quick, machines=["t4"], prices={"h200": 1.0})
+
+
 def test_too_few_images(quick: config.Plan) -> None:
     quick.data = replace(quick.data, classes=30)
     quick.images = 40
@@ -384,6 +460,13 @@ def test_other_bad_input_is_told_in_one_line(tmp_path: Path) -> None:
         (("machine=h300",), "no option 'h300' for machine; choose one of: "),
         (("machines=[t4,h300]",), "no entry 'h300'; choose from: "),
         (("machine=t4", "machine.bandwidth_gb_s=-1"), "machine.bandwidth_gb_s must be above 0"),
+        (("machine=t4", "machine.year=20"), "machine.year must be at least 1990"),
+        (("machine=[t4,l4]", "prices={t4: -1}"), "prices.t4 must be at least 0"),
+        (("machine=[t4,h300]",), "no entry 'h300'; choose from: "),
+        (
+            ("machine=[t4,l4]", "machine.price_per_hour=2"),
+            "machine.price_per_hour must be left out with several machines",
+        ),
         (("images=3",), "images must be from 10 to 10000000000, or null, not 3"),
         (
             ("images=1000000000000000",),

@@ -46,6 +46,8 @@ def law(cfg, work):
         seconds["boost/validation"] = 1e-4 * r
     if work.preprocess != "none":
         seconds["preprocess"] = 1e-4 * n
+    if work.components is not None:
+        seconds["reduce"] = 1e-11 * n * p * p
     return seconds
 
 
@@ -69,7 +71,10 @@ STARTS = {
 EXPECTED = {
     "float64": {"hog.dtype=float32 classifier.dtype=float32", "plots=false"},
     "one thread": {"backend.threads=0", "classifier.subspace_size=64"},
-    "ridge": {"hog.pixels_per_cell=[10,10] hog.cells_per_block=[2,2]"},
+    "ridge": {
+        "hog.pixels_per_cell=[10,10] hog.cells_per_block=[2,2]",
+        "reduce.name=pca reduce.components=256",
+    },
     "random_features": {"classifier.n_components=256"},
     "wide": {"classifier.subspace_size=100", "preprocess.name=none", "chunk=512"},
 }

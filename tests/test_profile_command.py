@@ -10,20 +10,28 @@ import sys
 import pytest
 
 from pipeline import backends, config
-from pipeline.commands import profile
+from pipeline.commands import profile, profile_checks
 from pipeline.errors import ConfigError
 from pipeline.groups import Backend, BackendName, Classifier, Data, DataName
 from pipeline.profiling import advice
 from pipeline.reporting.stages import Stages
 from tests.conftest import ROOT
 
+OUT = config.Scale(name=config.ScaleName.outofcore)
+PCA = config.Reduce(name=config.ReduceName.pca)
+
 
 def settings(folder, **more) -> config.Profile:
     return config.Profile(
         run_dir=str(folder),
-        data=Data(name=DataName.synthetic, n=400),
         classifier=Classifier(n_rounds=6),
-        **{"repeats": 2, "plots": False, "advice": False, **more},
+        **{
+            "data": Data(name=DataName.synthetic, n=400),
+            "repeats": 2,
+            "plots": False,
+            "advice": False,
+            **more,
+        },
     )
 
 
@@ -118,6 +126,13 @@ def test_the_command_lines_for_nvidias_profilers_repeat_the_settings(tmp_path):
     ({"compare": ["gpu"]}, "this machine can run none of these backends"),
     ({"gpu": "cray"}, "gpu: no entry 'cray'"),
     ({"gpu": "laptop_amd"}, "gpu=laptop_amd is no GPU"),
+    ({"scale": OUT, "compare": ["cpu"]}, "compare= compares features in memory"),
+    (
+        {"scale": OUT, "sweep": ["images"], "data": Data(name=DataName.folder, path="x")},
+        "sweep=images needs the images in memory",
+    ),
+    ({"scale": OUT, "reduce": PCA}, "reduce=pca finds its components in the features of all images at once"),
+    ({"scale": OUT, "backend": Backend(name=BackendName.reference)}, "scale=outofcore works with backend=cpu"),
     ({"split": config.Split(folds=3)}, "split.folds is for evaluate"),
 ])  # fmt: skip
 def test_what_cannot_be_measured_is_refused_before_anything_is(tmp_path, more, line):
@@ -126,6 +141,35 @@ def test_what_cannot_be_measured_is_refused_before_anything_is(tmp_path, more, l
     assert line in str(raised.value)
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "train").exists()
+
+
+def test_a_run_that_this_machine_cannot_hold_is_refused_with_a_way(tmp_path, monkeypatch):
+    monkeypatch.setattr(profile_checks.machines, "memory", lambda: 10**10)
+    with pytest.raises(
+        ConfigError, match=r"needs some 1\d\.\d\d GiB.*add scale=outofcore scale.memory_limit=5000MB"
+    ):
+        profile.run(settings(tmp_path, data=Data(name=DataName.synthetic, n=800_000)))
+    assert not (tmp_path / "train").exists()
+
+
+def test_an_interrupted_profile_leaves_no_trial(tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(profile.limits, "measure", lambda *_: None)
+    monkeypatch.setattr(profile, "_report", interrupted)  # after the runs, whose model lies in train by then
+    with pytest.raises(KeyboardInterrupt):
+        profile.run(settings(tmp_path, repeats=1))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_is_filled_again_by_every_run(tmp_path):
+    scale = config.Scale(name=config.ScaleName.outofcore, store=str(tmp_path / "store"))
+    for place in ("one", "two"):
+        (tmp_path / place).mkdir()
+        found = profile.measured(settings(tmp_path / place, scale=scale))
+        assert found.recording.rows["write"].wall > 0.0
+    assert not (tmp_path / "store").exists()
 
 
 def test_one_name_needs_no_brackets_and_a_mistake_is_one_line(tmp_path):

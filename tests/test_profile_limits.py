@@ -73,6 +73,11 @@ def test_a_multiply_add_is_two_operations(monkeypatch):
     assert limits.product("float32", 1, 10) == 2000.0
 
 
+def test_the_product_of_two_vectors_counts_both_of_its_operations(monkeypatch):
+    monkeypatch.setattr(limits, "best", lambda work: 1.0)
+    assert limits.vector("float32", 10) == 2.0 * limits.IN_CACHE * 10
+
+
 def test_reading_says_what_it_is(tmp_path, monkeypatch):
     assert limits.disk(tmp_path, 1 << 20)[2] == (
         limits.COLD if hasattr(limits.os, "posix_fadvise") else limits.CACHED

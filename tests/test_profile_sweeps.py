@@ -76,6 +76,18 @@ def test_batch_finds_the_cost_of_a_batch_and_the_fastest(tmp_path):
     assert "caches" in found.fit.words
 
 
+def test_a_batch_sweep_claims_no_step_that_two_runs_of_one_size_differ_by_too(tmp_path):
+    noise = iter([0.0, 0.03, 0.01, 0.0, 0.0, 0.02, 0.01, 0.0, 0.02, 0.0, 0.0, 0.01, 0.0, 0.01, 0.0, 0.02])
+
+    def law(cfg, work):
+        return {"hog": 1.0 + next(noise), "boost/sums": 3.0}
+
+    found = sweeps.sweep("batch", settings(tmp_path), FakeRunner(law))
+    assert found.fit.words.startswith("No step beyond the noise: every size takes 1.0 s to 1.0 s")
+    assert "caches" not in found.fit.words
+    assert max(point.spread for point in found.points) == pytest.approx(0.02)
+
+
 def test_dtype_compares_float64_with_float32(tmp_path):
     def law(cfg, work):
         return {"hog": 0.25 * work.feature_bytes, "boost/sums": 0.5 * work.number_bytes}

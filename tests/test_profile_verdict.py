@@ -11,7 +11,7 @@ import pytest
 
 from pipeline import config
 from pipeline.profiling import verdict
-from pipeline.profiling.cause import size
+from pipeline.profiling.cause import nearest, size
 from pipeline.profiling.counts import Count, counts
 from pipeline.profiling.limits import COLD, Limits
 from pipeline.profiling.memory import release
@@ -111,6 +111,21 @@ def test_on_a_machine_of_one_core_none_is_idle():
     found = judge("hog", row(1.0, 1.0), Count(500 * MB, 9 * GB, kind="memory"), single, 0)
     assert found.cause is Cause.arithmetic
     assert judge("boost/update", row(1.0, 1.0), Count(9 * GB, kind="memory"), single, 0).cause is Cause.memory
+
+
+def test_arithmetic_that_is_no_matrix_product_is_measured_on_vectors():
+    """A matrix product keeps its numbers in registers; HoG and the like cannot come near its rate."""
+    limits = replace(MACHINE, vector_one={"float32": 1e9, "float64": 5e8})
+    work, one = Count(operations=1.6e9, kind="memory"), row(1.0, 2.0)
+    both = limits.product["float32"] / limits.product_one["float32"]
+    found = nearest(one, work, limits, False)
+    assert found.value == pytest.approx(1.6 / both)
+    assert found.limit == "this machine's float32 arithmetic on numbers in cache"
+    product = nearest(one, replace(work, kind="products"), limits, False)
+    assert product.limit == "this machine's float32 matrix products"
+    assert product.value == pytest.approx(1.6e9 / limits.product["float32"])
+    faster = nearest(one, replace(work, operations=1e11), limits, False)
+    assert faster.words == "all of this machine's float32 arithmetic on numbers in cache"
 
 
 def test_the_share_is_that_of_the_nearest_limit():

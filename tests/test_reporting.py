@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import logging
+import os
+import subprocess
 import sys
 
 import numpy as np
@@ -17,6 +19,7 @@ from pipeline.reporting import plots, tables
 from pipeline.reporting.metrics import confused, score
 from pipeline.reporting.progress import progress
 from pipeline.reporting.stages import Stages
+from tests.conftest import ROOT
 
 NAMES = ("cat", "dog", "emu")
 
@@ -82,6 +85,23 @@ def test_plots_leave_pyplot_alone(tmp_path):
     plots.learning_curve([1.0, 0.5], [], 2, tmp_path / "l.png")
     if "matplotlib.pyplot" in sys.modules:  # another test or library may have loaded it
         assert not sys.modules["matplotlib.pyplot"].get_fignums()
+
+
+def test_a_cache_that_cannot_be_written_is_no_news(tmp_path):
+    (tmp_path / "file").write_text("")
+    environment = {key: value for key, value in os.environ.items() if key != "MPLCONFIGDIR"}
+    environment |= {
+        name: str(tmp_path / "file" / "x") for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", "import pipeline.reporting.plots"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
 
 
 def test_progress_off_a_terminal_is_a_line_every_tenth(caplog, capsys):

@@ -6,22 +6,23 @@ import dataclasses
 import datetime
 import logging
 import shlex
+import shutil
 import time
 from pathlib import Path
 from typing import Any
 
 from pipeline import backends, config
-from pipeline.commands import steps
+from pipeline.commands import profile_checks, steps
 from pipeline.commands.doctor import machine_facts
 from pipeline.commands.train import train
-from pipeline.errors import ConfigError
+from pipeline.files import expanded
 from pipeline.model import software
 from pipeline.profiling import (
     advice,
     assemble,
+    candidates,
     compare,
     limits,
-    machines,
     memory,
     outlook,
     stacks,
@@ -35,6 +36,7 @@ from pipeline.profiling.runs import Run
 from pipeline.reporting import profile_page, profile_tables, tables
 from pipeline.reporting.progress import silent
 from pipeline.reporting.stages import Stages
+from pipeline.scale.store import clear
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +48,8 @@ DROPPED = (
     "advice=",
     "verify_advice=",
     "stacks=",
+    "memory=",
+    "scale",
 )  # under a profiler
 LONG = 30.0  # seconds of a run above which it is not also measured without spans
 
@@ -74,6 +78,8 @@ def measured(cfg: config.Train, listen: bool = True) -> Run:
             begin = time.perf_counter()
             trained, recording = train(cfg, stages), None
             seconds = {**stages.seconds, "all": time.perf_counter() - begin}
+    if cfg.scale.store is not None and cfg.scale.name is config.ScaleName.outofcore:
+        clear(expanded(cfg.scale.store))  # the next measured run, of another folder, fills it again
     return Run(cfg, seconds, recording, work.of_trained(cfg, trained, threads), trained)
 
 
@@ -92,11 +98,20 @@ def run(cfg: config.Profile, stages: Stages | None = None) -> float:
     float
         Seconds of a run, the median: what a sweep compares.
     """
-    steps.only_local(cfg, "profile")
-    stages = stages or Stages()
+    folder = Path(cfg.run_dir) / "train"
+    there = folder.exists()
+    try:
+        return _run(cfg, stages or Stages())
+    except BaseException:  # interrupted, too: half a trial is of no use to anybody
+        if not there:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _run(cfg: config.Profile, stages: Stages) -> float:
     start = _since_start() if "start" in stages.seconds else 0.0  # later jobs of a sweep start nothing
     name = steps.choose_backend(cfg.backend, cfg.preprocess)
-    _check(cfg)
+    profile_checks.check(cfg, name)
     settings = _settings_of_train(cfg)
     with backends.get(name).threads(cfg.backend.threads) as threads:
         _tell("measuring this machine")
@@ -116,18 +131,7 @@ def run(cfg: config.Profile, stages: Stages | None = None) -> float:
         with stacks.sampled(Path(cfg.run_dir) / "stacks.html"):
             measured(settings, listen=False)
     if cfg.advice or cfg.verify_advice:
-        told = _outlook(cfg, heard[-1].work, report)
-        found_advice = advice.advise(
-            heard,
-            measured,
-            cfg.budget,
-            forecast_gpu=lambda _: None if told is None or not told.pays else (told.seconds, told.words),
-            tell=_tell,
-        )
-        report = dataclasses.replace(report, gpu=told.words if told is not None else None)
-        if cfg.verify_advice:
-            found_advice = advice.verify(found_advice, settings, measured, tell=_tell)
-        report = dataclasses.replace(report, advice=found_advice)
+        report = _advised(cfg, settings, heard, report)
     _write(cfg, report, heard)
     profile_tables.show(report)
     tables.facts(
@@ -139,30 +143,6 @@ def run(cfg: config.Profile, stages: Stages | None = None) -> float:
         ],
     )
     return report.total.wall
-
-
-def _check(cfg: config.Profile) -> None:
-    """Refuse what cannot be done before anything is measured."""
-    sweeps.check(cfg.sweep)
-    entry = config.machine(cfg.gpu, "gpu")
-    machines.require(entry, cfg.gpu)
-    if entry.kind is not config.MachineKind.gpu:
-        raise ConfigError(
-            f"gpu={cfg.gpu} is no GPU; give an entry of the group machine that is one, as in gpu=l4"
-        )
-    if cfg.compare:
-        compare.absent(cfg, cfg.compare)
-    if "reference" in cfg.compare and cfg.reduce.name is not config.ReduceName.none:
-        raise ConfigError(
-            "compare=reference measures a sample of the images and scales it up, which principal components do not "
-            "allow; leave reference out of compare=, or reduce=pca out"
-        )
-    if cfg.stacks:
-        stacks.require()
-    if cfg.split.folds:
-        raise ConfigError(
-            "split.folds is for evaluate; profile measures train: leave split=folds and split.folds= out"
-        )
 
 
 def _tell(what: str) -> None:
@@ -196,7 +176,8 @@ def _repeat(cfg: config.Profile, settings: config.Train, name: str) -> tuple[Run
     if clock is not None:
         clock.start_profiler()
     for _ in range(cfg.repeats):
-        heard = [*map(_light, heard), measured(settings)]
+        heard = [_light(one) for one in heard]  # before the next: one run's features in memory at a time
+        heard.append(measured(settings))
         if first.seconds["all"] < LONG:
             unheard.append(_light(measured(settings, listen=False)))
     if clock is not None:
@@ -239,12 +220,22 @@ def _plain_settings(cfg: config.Profile) -> dict[str, Any]:
     return dataclasses.asdict(cfg)
 
 
-def _outlook(cfg: config.Profile, done: work.Work, report: Report) -> outlook.Outlook | None:
-    """Return what the run would take on a GPU; None for a run on one."""
-    if done.backend == "gpu":
-        return None
-    seconds = {stage.name: stage.wall for stage in report.stages}
-    return outlook.outlook(cfg, done, {**seconds, "all": report.total.wall}, config.machine(cfg.gpu, "gpu"))
+def _advised(cfg: config.Profile, settings: config.Train, heard: list[Run], report: Report) -> Report:
+    """Return the report with advice, tried if that is asked for, and a word on a GPU, all from the same seconds."""
+    words: list[str] = []
+
+    def on_gpu(run_: candidates.Measured) -> tuple[float, str] | None:
+        if run_.work.backend == "gpu" or run_.work.memory_limit:  # out of core is the processor's
+            return None
+        told = outlook.outlook(cfg, run_.work, run_.seconds, config.machine(cfg.gpu, "gpu"))
+        words.append(told.words)
+        return (told.seconds, told.words) if told.pays else None
+
+    allowed = None if cfg.memory is None else config.size_in_bytes(cfg.memory)
+    found = advice.advise(heard, measured, cfg.budget, memory=allowed, forecast_gpu=on_gpu, tell=_tell)
+    if cfg.verify_advice:
+        found = advice.verify(found, settings, measured, tell=_tell)
+    return dataclasses.replace(report, gpu=words[0] if words else None, advice=found)
 
 
 def _profilers(typed: tuple[str, ...]) -> dict[str, str]:

@@ -10,14 +10,16 @@ from statistics import median
 from time import perf_counter
 
 from pipeline import config, datasets
-from pipeline.errors import PipelineError
-from pipeline.profiling import held_out
+from pipeline.errors import ConfigError, PipelineError
+from pipeline.profiling import candidates_memory, held_out, subsets
 from pipeline.profiling.candidates import Candidate, Measured, derived
 from pipeline.profiling.changes import Tell, overridden, quiet, scratch
+from pipeline.profiling.memory import release
 from pipeline.profiling.report import Advice
 from pipeline.profiling.runs import Run, Runner
 from pipeline.profiling.sweeps import cores
 from pipeline.profiling.trials import Predicted, Predictor
+from pipeline.scale.memory import resident
 
 log = logging.getLogger(__name__)
 
@@ -25,15 +27,15 @@ WORTH = 0.03  # share of the run below which a gain is not worth a word
 ENOUGH = 5  # runs of the settings as they are
 MORE, PATIENCE = 3, 30.0  # times as many pairs as asked for, within so many seconds
 QUICK = 10.0  # seconds of a run that is measured again between any two trials
-SHORT = 0.7  # share of the memory above which it is short
 Gpu = Callable[[Measured], tuple[float, str] | None]  # seconds of the run on the GPU, and how that is known
 
 
 def advise(
-    runs: Sequence[Run],
+    runs: list[Run],
     runner: Runner,
     budget_seconds: float = 120.0,
     *,
+    memory: float | None = None,
     forecast_gpu: Gpu | None = None,
     losses: Callable[[Run], list[float]] = held_out.losses,
     tell: Tell = quiet,
@@ -42,9 +44,11 @@ def advise(
 
     Parameters
     ----------
-    runs : warm runs of the same settings; ``run_dir`` must exist, a folder is made in it and removed
+    runs : warm runs of the same settings; ``run_dir`` must exist, a folder is made in it and removed. The last gives up
+        what it trained: its features would count as memory of every run that is tried
     runner : trains; called for short runs of those candidates whose stages leave room for a gain
     budget_seconds : after these no further candidate is tried, the least promising are left out
+    memory : bytes that the run may use; None: what the machine has
     forecast_gpu : what the run would take on a GPU; without it there is no word about GPUs
     losses : log-loss on the held-out images after each round of a run
     tell : told what is tried
@@ -53,15 +57,22 @@ def advise(
     -------
     list of Advice
         Gains of at least 3 % of the run, the largest first; gains are wall seconds of a warm run. Where memory is
-        short, what to do about it stands first and gains no seconds.
+        short, what to do about it stands first, whatever it costs in time.
     """
-    run = _measured(runs, losses)
-    images = getattr(runs[-1].trained, "images", None)
+    run = _measured(runs, losses, memory)
+    images = subsets.sample(getattr(runs[-1].trained, "images", None))
+    runs[-1] = replace(runs[-1], trained=None)
+    release()
+    run = replace(run, base=resident())
     run, tried = _tried(run, [one.seconds for one in runs], images, runner, budget_seconds, tell)
     fresh = {one.override: one for one in derived(run)}  # the same, with the figures of all runs
     found: dict[str, Advice] = {}
+    short = _packed_for_memory(run)
     for candidate, predicted in tried:
         advice = _advice(fresh.get(candidate.override, candidate), run, predicted)
+        if candidate.needed:
+            short.append(advice)
+            continue
         keys = " ".join(word.partition("=")[0] for word in candidate.override.split())
         if keys not in found or found[keys].predicted_gain < advice.predicted_gain:
             found[keys] = advice
@@ -69,7 +80,7 @@ def advise(
         found["backend.name"] = _on_gpu(run, *told)
     worth = [one for one in found.values() if one.predicted_gain >= WORTH * run.seconds["all"]]
     worth.sort(key=lambda one: -one.predicted_gain)
-    return _for_memory(run, runs) + worth
+    return short + worth
 
 
 def _tried(
@@ -85,9 +96,11 @@ def _tried(
     Between them the settings are run again, so that a machine that becomes slower or faster meanwhile, or a library
     that is still warming up, counts on both sides. Returned are the run with the medians of all, and the predictions.
     """
-    hopeful = [one for one in derived(run) if one.bound(run.seconds) >= WORTH * run.seconds["all"]]
+    hopeful = [
+        one for one in derived(run) if one.needed or one.bound(run.seconds) >= WORTH * run.seconds["all"]
+    ]
     # last what is predicted from the run itself: by then its medians are known best
-    hopeful.sort(key=lambda one: (one.method == "rounds", -one.bound(run.seconds)))
+    hopeful.sort(key=lambda one: (not one.needed, one.method == "rounds", -one.bound(run.seconds)))
     begin, tried = perf_counter(), []
     with scratch(run.cfg) as folder:
         for number, candidate in enumerate(hopeful):
@@ -96,7 +109,11 @@ def _tried(
                 log.info("not tried for want of time: %s", left)
                 break
             tell(candidate.override)
-            tried.append((candidate, Predictor(run, images, runner, Path(folder))(candidate)))
+            try:
+                tried.append((candidate, Predictor(run, images, runner, Path(folder))(candidate)))
+            except ConfigError as error:  # settings that do not go with it, such as a limit too low
+                log.info("%s cannot be tried: %s", candidate.override, error)
+                continue
             if len(measured) < ENOUGH or run.seconds["all"] < QUICK:
                 # the latest count: a process gets faster over its first dozen runs, by a tenth where it was measured
                 measured = [*measured, runner(replace(run.cfg, run_dir=folder)).seconds][-ENOUGH:]
@@ -104,9 +121,21 @@ def _tried(
     return run, tried
 
 
-def _measured(runs: Sequence[Run], losses: Callable[[Run], list[float]]) -> Measured:
+def _measured(
+    runs: Sequence[Run], losses: Callable[[Run], list[float]], memory: float | None = None
+) -> Measured:
+    import psutil
+
     last = runs[-1]
-    return Measured(last.settings, last.work, _medians([run.seconds for run in runs]), cores(), losses(last))
+    return Measured(
+        last.settings,
+        last.work,
+        _medians([run.seconds for run in runs]),
+        cores(),
+        losses(last),
+        peak=0 if last.recording is None else last.recording.memory_peak,
+        memory=memory or float(psutil.virtual_memory().total),
+    )
 
 
 def _medians(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -130,6 +159,7 @@ def _advice(candidate: Candidate, run: Measured, predicted: Predicted) -> Advice
         candidate.why,
         predicted.words,
         candidate.caveat,
+        predicted_memory=None if candidate.memory is None else round(candidate.memory),
     )
 
 
@@ -146,31 +176,19 @@ def _on_gpu(run: Measured, seconds: float, words: str) -> Advice:
     )
 
 
-def _for_memory(run: Measured, runs: Sequence[Run]) -> list[Advice]:
+def _packed_for_memory(run: Measured) -> list[Advice]:
     """Return what helps where memory is short: read the pixels from a packed set, which is mapped, not held."""
-    import psutil
-
-    recording = runs[-1].recording
-    installed = psutil.virtual_memory().total
-    if recording is None or recording.memory_peak < SHORT * installed or run.work.source == "packed":
+    if run.peak < candidates_memory.SHORT * run.memory or run.work.memory_limit:
         return []
-    packing = next(one for one in derived(run) if one.method == "packed")
-    saved = run.work.images * run.work.pixels
-    why = (
-        f"at most {recording.memory_peak / 2**30:.2f} GiB of {installed / 2**30:.2f} GiB of memory were in use; the "
-        f"pixels are {saved / 2**30:.2f} GiB of them; of a packed set only the {run.cfg.chunk} images at work are held"
-    )
     whole = run.seconds["all"]
     return [
-        Advice(
-            f"memory is short: {packing.title}",
-            packing.override,
-            whole,
-            0.0,
-            why,
-            "counted bytes",
-            packing.caveat,
+        replace(
+            _advice(candidates_memory.packed(run, one), run, Predicted({}, "counted bytes")),
+            predicted_seconds=whole,
+            predicted_gain=0.0,
         )
+        for one in derived(run)
+        if one.method == "packed"
     ]
 
 
@@ -203,7 +221,7 @@ def _verified(advice: Advice, cfg: config.Train, runner: Runner, repeats: int, t
                 path = Path(folder) / Path(after.data.path or "").name
                 datasets.pack(cfg.data, cfg.image, path)
                 after = replace(after, data=replace(after.data, path=str(path)))
-            pairs, accuracy = _pairs(before, after, runner, repeats)
+            pairs, accuracy, held = _pairs(before, after, runner, repeats)
         except PipelineError as error:
             return replace(advice, caveat=_also(advice.caveat, f"could not be tried here: {error}"))
     without, along = (median(column) for column in zip(*pairs, strict=True))
@@ -212,23 +230,29 @@ def _verified(advice: Advice, cfg: config.Train, runner: Runner, repeats: int, t
         said = f"tried: accuracy {accuracy[1]:.2%}, {accuracy[0]:.2%} without it"
         advice = replace(advice, caveat=_also(advice.caveat, said))
     log.info("%s: %.3f s without, %.3f s with", advice.override, without, along)
-    return replace(advice, measured_seconds=along, measured_gain=gain)
+    memory = held if advice.predicted_memory is not None else None
+    return replace(advice, measured_seconds=along, measured_gain=gain, measured_memory=memory)
 
 
 def _pairs(
     before: config.Train, after: config.Train, runner: Runner, repeats: int
-) -> tuple[list[tuple[float, float]], tuple[float, float] | None]:
-    """Return seconds without and with the change, and both accuracies if the runs tell."""
+) -> tuple[list[tuple[float, float]], tuple[float, float] | None, int | None]:
+    """Return seconds without and with the change; both accuracies, and bytes resident with it, if the runs tell."""
     runner(after)
     pairs: list[tuple[float, float]] = []
-    accuracy = None
+    accuracy, held = None, None
     begin = perf_counter()
     while len(pairs) < repeats or (len(pairs) < MORE * repeats and perf_counter() - begin < PATIENCE):
-        old, new = _seconds(runner(before)), _seconds(runner(after))
+        old = _seconds(runner(before))
+        run = runner(after)
+        new = _seconds(run)
+        if run.recording is not None:
+            held = max(held or 0, run.recording.memory_peak)
+        del run  # its features are not to count as memory of the next
         pairs.append((old[0], new[0]))
         if old[1] is not None and new[1] is not None:
             accuracy = (old[1], new[1])
-    return pairs, accuracy
+    return pairs, accuracy, held
 
 
 def _seconds(run: Run) -> tuple[float, float | None]:

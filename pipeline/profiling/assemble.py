@@ -64,7 +64,7 @@ def stages(first: Run, repeats: list[Run], limits: Limits) -> list[Stage]:
         result.append(
             Stage(
                 name=key,
-                label=label(key),
+                label=label(key, work.source),
                 wall=row.wall,
                 spread=(min(walls), max(walls)),
                 share=row.wall / wall if wall > 0.0 else 0.0,
@@ -108,7 +108,7 @@ def total(first: Run, repeats: list[Run], limits: Limits, device_memory: int | N
         first=first.seconds["all"],
         cpu=median(recording.cpu for recording in found),
         memory_peak=max(recording.memory_peak for recording in found),
-        verdict=overall(rows, verdicts, median(walls)),
+        verdict=overall(rows, verdicts, median(walls), work.source),
         device_memory=device_memory,
         accuracy=scores.accuracy,
         log_loss=scores.log_loss,

@@ -70,6 +70,8 @@ class Share:
         """Say so."""
         if self.value <= 1.0:
             return f"{f'{self.value:.0%}' if self.value >= 0.005 else 'less than 1%'} of {self.limit}"
+        if self.cause is Cause.arithmetic:
+            return f"all of {self.limit}"
         return f"all of {self.limit}, and more: part of it stays in cache"
 
 
@@ -82,14 +84,18 @@ def nearest(row: Row, count: Count, limits: Limits, device: bool) -> Share | Non
     """Return the limit that a stage came nearest to, bandwidth or products; of the `device` if it did the work."""
     kind, spent = precision(count), seconds(row) if device else row.wall
     bandwidth, products, where = limits.copy, limits.product[kind], "this machine's"
+    arithmetic = f"{kind} matrix products"
+    if count.kind != "products" and limits.vector(
+        kind
+    ):  # no such stage could reach what blocks in registers give
+        products, arithmetic = limits.vector(kind), f"{kind} arithmetic on numbers in cache"
     gains = (bandwidth / limits.copy_one, products / limits.product_one[kind])
     if device and limits.device_copy and limits.device_product:
         bandwidth, products, where = limits.device_copy, limits.device_product[kind], "the GPU's"
+        arithmetic = f"{kind} matrix products"
     shares = (
         Share(count.bytes / spent / bandwidth, f"{where} memory bandwidth", Cause.memory, gains[0]),
-        Share(
-            count.operations / spent / products, f"{where} {kind} matrix products", Cause.arithmetic, gains[1]
-        ),
+        Share(count.operations / spent / products, f"{where} {arithmetic}", Cause.arithmetic, gains[1]),
     )
     best = max(shares, key=lambda share: share.value)
     return best if best.value > 0.0 else None

@@ -29,22 +29,31 @@ def overridden(settings: Settings, text: str) -> Settings:
     ValueError
         If a value is out of range.
     """
+    changes: dict[str, Any] = {}
     for word in shlex.split(text):
-        key, _, value = word.partition("=")
-        settings = _replaced(settings, key.split("."), value, word)
-    return settings
+        *groups, last = word.partition("=")[0].split(".")
+        node = changes
+        for group in groups:
+            node = node.setdefault(group, {})
+        node[last] = word
+    return _replaced(settings, changes)
 
 
-def _replaced(node: Any, keys: list[str], value: str, word: str) -> Any:
-    kinds = get_type_hints(type(node))
-    if keys[0] not in kinds:
-        raise ConfigError(f"'{word}' names no setting; write group.setting=value")
-    if len(keys) > 1:
-        return replace(node, **{keys[0]: _replaced(getattr(node, keys[0]), keys[1:], value, word)})
-    try:
-        return replace(node, **{keys[0]: _value(kinds[keys[0]], value)})
-    except (KeyError, json.JSONDecodeError) as error:
-        raise ConfigError(f"'{word}': the value cannot be read as {kinds[keys[0]]}") from error
+def _replaced(node: Any, changes: dict[str, Any]) -> Any:
+    """Return a node of the settings with all of its changes at once: some are only allowed together."""
+    kinds, new = get_type_hints(type(node)), {}
+    for key, change in changes.items():
+        word = change if isinstance(change, str) else str(next(iter(change.values())))
+        if key not in kinds:
+            raise ConfigError(f"'{word}' names no setting; write group.setting=value")
+        if isinstance(change, dict):
+            new[key] = _replaced(getattr(node, key), change)
+            continue
+        try:
+            new[key] = _value(kinds[key], word.partition("=")[2])
+        except (KeyError, json.JSONDecodeError) as error:
+            raise ConfigError(f"'{word}': the value cannot be read as {kinds[key]}") from error
+    return replace(node, **new)
 
 
 def _value(kind: Any, text: str) -> Any:

@@ -21,7 +21,20 @@ def forecast(
         return of_this(machine, measured, work, counts)
     if machine.kind.name == "cpu":
         return of_cpu(machine, measured, replace(work, backend="cpu"), counts)
-    return of_gpu(machine, measured, replace(work, backend="gpu"), counts, tf32)
+    # cell histograms on disk are the processor's; on a GPU features that do not fit stream from host memory
+    return of_gpu(machine, measured, replace(work, backend="gpu", memory_limit=0), counts, tf32)
+
+
+def largest(fits: Callable[[int], bool], images: int) -> int | None:
+    """Return the most images, fewer than given, that fit, rounded down to two digits; None for fewer than ten."""
+    low, high = 10, images
+    if not fits(low):
+        return None
+    while high > low * 1.005 + 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    scale = 10 ** max(0, len(str(low)) - 2)
+    return low // scale * scale
 
 
 def break_even(there: Callable[[int], float], here: Callable[[int], float], most: int = 10**9) -> int | None:

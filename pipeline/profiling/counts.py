@@ -14,9 +14,9 @@ What counts
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
+from pipeline.profiling import counts_outofcore
 from pipeline.profiling.count import Count
 from pipeline.profiling.counts_rounds import CACHED, elsewhere, product, rounds, set_up
 from pipeline.profiling.work import Work
@@ -40,10 +40,15 @@ def counts(work: Work, streamed: bool = False) -> dict[str, Count]:
     found = {"start": Count(kind="files")}
     found |= _before(work)
     found["hog"] = hog(work)
+    if work.memory_limit:
+        found |= counts_outofcore.stages(work)
+        del found["gather"]  # images come in their order
     if work.components is not None:
         found["reduce"] = reduce(work)
     found["boost"] = _loop(work)
     found["boost/set-up"] = set_up(work)
+    if work.memory_limit:
+        found["boost/set-up"] = replace(found["boost/set-up"], allocates=counts_outofcore.block(work))
     for name, of_round in rounds(work).items():
         found[f"boost/{name}"] = of_round.times(work.rounds)
     found["evaluate"] = _evaluated(work)
@@ -86,17 +91,7 @@ def hog(work: Work) -> Count:
     block: sums along both sides, and the norm (3); L2-Hys does that twice, the second time from the clipped
     features. For each feature: one product, or for L2-Hys a square and a sum (3) and two products.
     """
-    layout, bins = work.layout, work.layout.orientations
-    cells, blocks = math.prod(layout.cells), math.prod(layout.blocks)
-    squares = work.block_norm.startswith("L2")
-    votes = cells * math.prod(layout.pixels_per_cell) * (8 + 3 * bins)
-    folded = cells * bins * (3 if squares else 2)
-    rows, cols = layout.cells_per_block
-    across = layout.cells[0] * layout.blocks[1] * cols  # once for all blocks of a column
-    norms = across + blocks * (rows + (3 if squares else 2))
-    written = {"L1": 1, "L1-sqrt": 2, "L2": 1, "L2-Hys": 5}[work.block_norm]
-    again = 3 * blocks if work.block_norm == "L2-Hys" else 0
-    operations = votes + folded + norms + again + written * work.features
+    operations = counts_outofcore.voting(work) + counts_outofcore.normalising(work)
     pixel_bytes = 1 if work.preprocess in ("none", "stretch") else 4
     feature_bytes = work.features * work.feature_bytes
     n = work.images

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipeline.profiling.report import LABELS, Fit, Point
+from pipeline.profiling.cause import duration
+from pipeline.profiling.report import Fit, Point, label
 
 WORTH = 0.02  # share of the run below which a stage's exponent is noise
 
@@ -39,12 +40,13 @@ def amdahl(points: Sequence[Point]) -> Fit:
     return Fit("amdahl", {"serial": serial, "seconds_one": one}, words)
 
 
-def power(points: Sequence[Point], thing: str) -> Fit:
+def power(points: Sequence[Point], thing: str, source: str = "") -> Fit:
     """Return factor x ** exponent of the whole, and the exponent of each stage that counts, by log-log regression.
 
     Parameters
     ----------
     thing : what x counts, in the plural
+    source : kind of data
     """
     x = np.array([point.x for point in points])
     factor, exponent = _log_log(x, np.array([point.seconds for point in points]))
@@ -58,7 +60,7 @@ def power(points: Sequence[Point], thing: str) -> Fit:
         steepest = max(steepest or (-np.inf, ""), (values[f"exponent of {stage}"], stage))
     words = f"Twice the {thing} take {2.0**exponent:.2f} times as long (exponent {exponent:.2f})"
     if steepest is not None:
-        words += f"; {LABELS.get(steepest[1], steepest[1])} grows fastest (exponent {steepest[0]:.2f})"
+        words += f"; {label(steepest[1], source)} grows fastest (exponent {steepest[0]:.2f})"
     return Fit("power", values, words + ".")
 
 
@@ -76,6 +78,10 @@ def batches(points: Sequence[Point], images: int, now: int) -> Fit:
     ----------
     points : x is the batch, seconds those of the stages that work in batches
     now : the batch of the settings
+
+    Notes
+    -----
+    Two runs of one size differ by chance: what is no larger than the largest of these differences is not claimed.
     """
     from scipy.optimize import nnls
 
@@ -91,12 +97,21 @@ def batches(points: Sequence[Point], images: int, now: int) -> Fit:
         "per_batch": each,
         "ratio": points[-1].seconds / points[0].seconds,
     }
-    words = f"Fastest with {best.x:.0f} images at a time; a batch costs {1e3 * each:.2g} ms beside its images"
+    noise, slowest = max(point.spread for point in points), max(point.seconds for point in points)
+    if slowest - best.seconds <= noise:
+        words = (
+            f"No step beyond the noise: every size takes {duration(best.seconds)} to {duration(slowest)}, and two runs "
+            f"of one size differ by up to {duration(noise)}."
+        )
+        return Fit("ratio", values, words)
+    words = f"Fastest with {best.x:.0f} images at a time"
+    if points[0].seconds - best.seconds > noise:
+        words += f"; a batch costs {1e3 * each:.2g} ms beside its images"
     used = next(point for point in points if point.x == min(now, images))
-    if used is not best:
+    if used.seconds - best.seconds > noise:
         words += f"; chunk={now} takes {used.seconds / best.seconds:.2f} times as long in these stages"
     last = points[-1]
-    if last.seconds > 1.05 * best.seconds:
+    if last.seconds - best.seconds > max(0.05 * best.seconds, noise):
         words += (
             f"; {last.x:.0f} take {last.seconds / best.seconds:.2f} times as long: more than the caches hold"
         )
@@ -112,7 +127,7 @@ def precision(points: Sequence[Point], accuracy: Sequence[float | None]) -> Fit:
     }
     most = max(grown, key=lambda stage: grown[stage], default="")
     if most and grown[most] > WORTH * points[-1].seconds:
-        words += f", most of all in {LABELS.get(most, most)} ({grown[most]:.2g} s more)"
+        words += f", most of all in {label(most)} ({grown[most]:.2g} s more)"
     if accuracy[0] is not None and accuracy[-1] is not None:
         words += f"; accuracy {accuracy[0]:.2%} with float32, {accuracy[-1]:.2%} with float64"
     return Fit("ratio", {"ratio": ratio}, words + ".")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pipeline.profiling.work import Work
+from pipeline.errors import ConfigError
+from pipeline.profiling.work import Work, of_round
+from pipeline.scale import memory
 
 IMAGES_AT_ONCE = 1024  # whose intermediate copies are in memory at a time, as config.Train.chunk
 BUFFER = 1 << 22  # numbers of a block of rows in boosting, as in backends/cpu/wls.py
@@ -43,12 +45,16 @@ class Footprint:
     needs : of each stage
     host_memory, device_memory : bytes there are; the second is 0 without a device
     streamed : whether the feature matrix stays in host memory and streams through the device in every round
+    disk : bytes of cell histograms on disk, out of core
+    refused : why the run would stop before its first round; empty if it would not
     """
 
     needs: tuple[Need, ...]
     host_memory: float
     device_memory: float
     streamed: bool = False
+    disk: float = 0.0
+    refused: str = ""
 
     @property
     def host(self) -> float:
@@ -64,7 +70,7 @@ class Footprint:
     def fits(self) -> bool:
         """Tell whether both suffice."""
         on_device = not self.device_memory or self.device <= self.device_memory - CONTEXT
-        return on_device and self.host <= self.host_memory
+        return on_device and self.host <= self.host_memory and not self.refused
 
 
 def footprint(work: Work, base: float, host_memory: float, device_memory: float = 0.0) -> Footprint:
@@ -75,6 +81,8 @@ def footprint(work: Work, base: float, host_memory: float, device_memory: float 
     base : bytes of the process with next to no images
     host_memory, device_memory : bytes there are; device_memory = 0: the processor does all the work
     """
+    if work.memory_limit and not device_memory:
+        return _out_of_core(work, base, host_memory)
     n, p, q, J = float(work.images), work.features, work.columns, work.classes
     small, s = work.feature_bytes, work.number_bytes
     pixels = 0.0 if work.source == "packed" else n * work.pixels
@@ -124,3 +132,47 @@ def footprint(work: Work, base: float, host_memory: float, device_memory: float 
         device_memory,
         streamed,
     )  # fmt: skip
+
+
+OF_AN_IMAGE = 200  # bytes of an image's path, label, and digests
+
+
+def _out_of_core(work: Work, base: float, host_memory: float) -> Footprint:
+    """Return the needs of ``scale=outofcore``: what the limit leaves decides how much is worked on at a time."""
+    n, kept, round_ = work.images, work.kept_bytes, of_round(work, int(base))
+    budget = memory.Budget(work.memory_limit, int(base))
+    named, disk = base + float(n) * OF_AN_IMAGE, float(n) * kept
+    trained = work.fit + work.watched
+    try:
+        each = memory.reading(work.pixels, kept)
+        rows = min(n, IMAGES_AT_ONCE, budget.rows(0, each, "reading images"))
+        block, spare = memory.division(budget, round_, trained)
+    except ConfigError as error:
+        need = Need("boost", least_limit(work, base), 0.0, str(error))
+        return Footprint((need,), host_memory, 0.0, disk=disk, refused=str(error))
+    waiting = min(n, memory.chunk_rows(budget.free, kept)) * float(kept)
+    once = min(work.fits, memory.classes(spare, work.columns))
+    held = named + round_.state(trained) + round_.fixed()
+    rows_held = min(block, work.fit) * float(round_.per_row())
+    return Footprint(
+        (
+            Need("read", named + rows * work.pixels * 3.0, 0.0, f"{rows:,} images at a time"),
+            Need("hog", named + rows * (work.pixels * 12.0 + kept) + waiting, 0.0,
+                 f"cell histograms, {kept:,} bytes an image; {disk / 1e9:.2f} GB of them on disk"),
+            Need("boost", held + rows_held + round_.grams(once), 0.0,
+                 f"{block:,} images expanded at a time, {once} of {work.fits} classes a pass"),
+            Need("evaluate", held + rows_held + work.tested * work.classes * 32.0, 0.0, "features, probabilities"),
+        ),
+        host_memory,
+        0.0,
+        disk=disk,
+    )  # fmt: skip
+
+
+def least_limit(work: Work, base: float) -> float:
+    """Return the least ``scale.memory_limit`` with which training out of core would begin, in bytes."""
+    round_ = of_round(work if work.memory_limit else replace(work, memory_limit=1))
+    fixed = round_.state(work.fit + work.watched) + round_.fixed() + round_.grams(1)
+    training = fixed + memory.LEAST_ROWS * round_.per_row()
+    reading = memory.LEAST_ROWS * memory.reading(work.pixels, work.kept_bytes)
+    return base + memory.MARGIN + max(training, reading)

@@ -24,6 +24,7 @@ COPIED = 1 << 27  # bytes of source and target of a copy, each: beyond any last-
 SIZE = {"float32": 1536, "float64": 1024}  # rows and columns of the matrices multiplied
 FILE = 1 << 26  # bytes of the file that is written and read
 CALLS = 20_000  # small NumPy calls timed together
+IN_CACHE = 4096  # numbers of a vector: two of them stay in the first-level cache, or the second
 TRIES = 5
 ENOUGH = 0.6  # seconds after which a figure is not tried again
 COLD, CACHED = (
@@ -42,6 +43,8 @@ class Limits:
     threads : threads that `copy` and `product` used
     copy, copy_one : bytes per second of a copy, read and written both counted, on all threads and on one
     product, product_one : operations per second of a matrix product, by type, likewise
+    vector_one : operations per second of the product of two vectors that stay in cache, by type, on one thread: near
+        what compiled loops reach that are no matrix product
     disk_read : bytes per second of reading a file for the first time
     disk_read_is : what that is on this system: from the disk, or from the page cache
     cached_read : bytes per second of reading a file again
@@ -66,6 +69,11 @@ class Limits:
     to_device: dict[str, float] = field(default_factory=dict)
     to_host: dict[str, float] = field(default_factory=dict)
     launch: float | None = None
+    vector_one: dict[str, float] = field(default_factory=dict)
+
+    def vector(self, kind: str) -> float:
+        """Return `vector_one` for all threads, which share it out as they do matrix products; 0 if not measured."""
+        return self.vector_one.get(kind, 0.0) * self.product[kind] / self.product_one[kind]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the limits for a file."""
@@ -89,7 +97,7 @@ class Limits:
         return cls(**content)
 
 
-_OPTIONAL = {"device_copy", "device_product", "to_device", "to_host", "launch"}
+_OPTIONAL = {"device_copy", "device_product", "to_device", "to_host", "launch", "vector_one"}
 
 
 def usable_cores() -> int:
@@ -134,6 +142,7 @@ def measure(backend: str, folder: Path, threads: int) -> Limits:
         disk_read_is=what,
         cached_read=cached,
         python_call=python_call(),
+        vector_one={name: vector(name) for name in SIZE},
         **device,
     )
 
@@ -181,6 +190,20 @@ def product(dtype: str, threads: int, size: int | None = None) -> float:
     a, b, out = (np.ones((n, n), dtype=dtype) for _ in range(3))
     with threadpool_limits(limits=threads, user_api="blas"):
         return 2.0 * n**3 / best(lambda: np.matmul(a, b, out=out))
+
+
+def vector(dtype: str, calls: int | None = None) -> float:
+    """Return the operations per second of the product of two vectors in cache, on one thread."""
+    from threadpoolctl import threadpool_limits
+
+    a, b, calls = np.ones(IN_CACHE, dtype=dtype), np.ones(IN_CACHE, dtype=dtype), calls or CALLS
+
+    def work() -> None:
+        for _ in range(calls):
+            np.dot(a, b)
+
+    with threadpool_limits(limits=1, user_api="blas"):
+        return 2.0 * IN_CACHE * calls / best(work)
 
 
 def python_call(calls: int | None = None) -> float:

@@ -16,6 +16,7 @@ import numpy as np
 from pipeline import config
 from pipeline.profiling.runs import Run, Runner
 
+EXPAND = "expand"  # out of core: in every pass over the rows, two of which come before the rounds
 PER_ROUND = "boost/"  # stages of the rounds; "boost/set-up" is once
 
 
@@ -54,7 +55,7 @@ def observed(run: Run) -> Observation:
 
 def of_rounds(stage: str) -> bool:
     """Tell whether a stage happens in every round."""
-    return (stage.startswith(PER_ROUND) and stage != "boost/set-up") or stage == "boost"
+    return (stage.startswith(PER_ROUND) and stage != "boost/set-up") or stage in ("boost", EXPAND)
 
 
 def fitted(observations: Sequence[Observation]) -> dict[str, StageModel]:
@@ -74,7 +75,8 @@ def _one(stage: str, observations: Sequence[Observation]) -> StageModel:
     several = len({n for n, _, _ in points}) > 1
     names = ["fixed", "per_image"]
     if of_rounds(stage):
-        names = ["per_round", "per_image_round"] + (["fixed"] if len({r for _, r, _ in points}) > 1 else [])
+        once = "per_image" if stage == EXPAND else "fixed"
+        names = ["per_round", "per_image_round"] + ([once] if len({r for _, r, _ in points}) > 1 else [])
     if not several:
         typical = float(np.median([t / n for n, _, t in points]))
         dropped = "per_round" if of_rounds(stage) else "fixed" if typical > 2e-5 else "per_image"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from pipeline import config
-from pipeline.profiling.footprint import footprint
+from pipeline.profiling.footprint import Footprint, footprint
 from pipeline.profiling.forecast import (
     ARITHMETIC,
     BANDWIDTH,
@@ -24,6 +24,7 @@ from pipeline.profiling.forecast import (
     peak,
 )
 from pipeline.profiling.machines import Measured
+from pipeline.profiling.probes import EXPAND
 from pipeline.profiling.work import Work
 
 SEGMENTS = 8  # parts of the rows of a small system: more cores than these or the classes have nothing to do
@@ -41,8 +42,29 @@ def of_this(machine: config.Machine, measured: Measured, work: Work, counts: Cou
         if value > 0.0
     ]
     device = float(measured.limits.get("device_memory") or 0.0) if work.backend == "gpu" else 0.0
-    memory = footprint(work, measured.base_memory, measured.memory, device)
-    return Forecast(machine, True, work.images, work.rounds, tuple(stages), memory)
+    host = machine.memory_gb * 1e9 if machine.memory_gb else measured.memory
+    memory = footprint(work, measured.base_memory, host, device)
+    return Forecast(
+        machine, True, work.images, work.rounds, _from_disk(stages, memory, measured, work), memory
+    )
+
+
+def _from_disk(
+    stages: list[StageCost], memory: Footprint, measured: Measured, work: Work
+) -> tuple[StageCost, ...]:
+    """Return the stages with the reading of histograms from the disk, where they do not stay in the page cache.
+
+    The measuring runs are small, and find theirs there. A pass goes over the files in their order: where they do not
+    all fit, none is there when its turn comes again.
+    """
+    rate = float(measured.limits.get("disk_read") or 0.0)
+    if not rate or memory.disk <= memory.host_memory - memory.host:
+        return tuple(stages)
+    seconds = work.passes * work.fit * work.kept_bytes / rate
+    return tuple(
+        StageCost(one.stage, seconds, "files") if one.stage == EXPAND and seconds > one.seconds else one
+        for one in stages
+    )
 
 
 def bound_here(stage: str, seconds: float, count: Amounts | None, measured: Measured, work: Work) -> str:
@@ -105,7 +127,7 @@ def of_cpu(machine: config.Machine, measured: Measured, work: Work, counts: Coun
         False,
         work.images,
         work.rounds,
-        tuple(stages),
+        _from_disk(stages, memory, measured, work),
         memory,
         (
             f"each stage measured here is scaled by the limit that binds it: {OF_BANDWIDTH:.0%} of the bandwidth, "

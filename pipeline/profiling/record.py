@@ -9,7 +9,9 @@ from typing import Any, NamedTuple, Protocol
 
 from pipeline.profiling.memory import MemoryWatch
 
-ALONE = frozenset({"compile", "copy to device", "copy back", "decode"})  # one row wherever they happen
+ALONE = frozenset(
+    {"compile", "copy to device", "copy back", "decode", "expand"}
+)  # one row wherever they happen
 MOST_EVENTS = 200_000  # kept for the trace; the sums go on
 
 
@@ -260,4 +262,5 @@ def _key(path: tuple[str, ...]) -> str:
     """Return the name of a row: the path of its stages, or the last of them if it has one row wherever it is."""
     if path and path[-1] in ALONE:
         return path[-1]
-    return "/".join(name for name in path if name not in ALONE)
+    names = [name for name in path if name not in ALONE]
+    return "/".join(name for i, name in enumerate(names) if i == 0 or name != names[i - 1])

@@ -25,6 +25,8 @@ LABELS = {
     "copy to device": "Copy to the GPU",
     "gather": "Gather the images",
     "hog": "HoG features",
+    "write": "Write cell histograms",
+    "expand": "Expand cell histograms",
     "reduce": "Principal components",
     "copy back": "Copy back",
     "boost": "Boosting loop",
@@ -42,8 +44,18 @@ LABELS = {
 }
 
 
-def label(key: str) -> str:
-    """Return the name of a stage as a person reads it; a stage without one keeps its key."""
+MADE = {"synthetic": "Make images", "digits": "Unpack the digits"}  # what "read" is where there are no files
+
+
+def label(key: str, source: str = "") -> str:
+    """Return the name of a stage as a person reads it; a stage without one keeps its key.
+
+    Parameters
+    ----------
+    source : kind of data, if known
+    """
+    if key == "read" and source in MADE:
+        return MADE[source]
     return LABELS.get(key, key)
 
 
@@ -135,6 +147,7 @@ class Point:
     label: str
     seconds: float
     stages: dict[str, float] = field(default_factory=dict)
+    spread: float = 0.0  # seconds by which the two runs of the point differ
 
 
 @dataclass(frozen=True)
@@ -190,6 +203,13 @@ class Advice:
     caveat: str | None = None  # what it changes besides the time
     measured_seconds: float | None = None  # of the run with it, if it was tried
     measured_gain: float | None = None
+    predicted_memory: int | None = None  # bytes resident at most, where it is about memory
+    measured_memory: int | None = None
+
+    @property
+    def base_seconds(self) -> float:
+        """Seconds of the run without it: the same for all advice of a run."""
+        return self.predicted_seconds + self.predicted_gain
 
 
 @dataclass(frozen=True)

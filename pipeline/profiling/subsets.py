@@ -8,6 +8,8 @@ import numpy as np
 
 from pipeline import config, datasets
 
+SAMPLE_BYTES = 1 << 28  # of pixels written to time the reading of a packed set
+
 
 def some(images: datasets.Images, share: float, least: int = 10) -> np.ndarray:
     """Return the indices of about `share` of the images of each class, evenly spaced, intp, ascending.
@@ -24,6 +26,13 @@ def some(images: datasets.Images, share: float, least: int = 10) -> np.ndarray:
         count = min(mine.size, max(round(share * mine.size), least))
         kept.append(mine[np.arange(count) * mine.size // count])
     return np.sort(np.concatenate(kept))
+
+
+def sample(images: datasets.Images | None) -> datasets.Images | None:
+    """Return the images, or as many evenly spaced ones as SAMPLE_BYTES of pixels hold."""
+    if images is None or images.pixels.size <= SAMPLE_BYTES:
+        return images
+    return images.subset(some(images, SAMPLE_BYTES / images.pixels.size))
 
 
 def write(path: Path, images: datasets.Images, pixels: np.ndarray) -> None:

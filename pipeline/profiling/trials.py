@@ -24,7 +24,6 @@ from pipeline.profiling.runs import Runner
 
 BOOSTED = 1.0  # seconds of boosting that the longer of two short runs should have
 TIMES = 3  # short runs where one number of rounds is enough
-SAMPLE_BYTES = 1 << 28  # of pixels written to time the reading of a packed set
 PER_STEP = ("random_features",)  # learners whose models are evaluated round by round
 
 
@@ -43,7 +42,7 @@ class Predictor:
     Attributes
     ----------
     run : as measured
-    images : of the run
+    images : of the run, or a sample of them
     runner : trains
     folder : where it may write
     """
@@ -118,12 +117,8 @@ class Predictor:
             raise ValueError(
                 "the images of the run are needed to predict what reading them from a packed set takes"
             )
-        one = images.pixels[0].nbytes
-        chosen = images
-        if len(images) * one > SAMPLE_BYTES:
-            chosen = images.subset(subsets.some(images, SAMPLE_BYTES / one / len(images)))
-        path = self.folder / "sample.npz"
-        subsets.write(path, chosen, chosen.pixels)
+        path, whole = self.folder / "sample.npz", self.run.work.images
+        subsets.write(path, images, images.pixels)
         data = subsets.from_packed(self.run.cfg.data, path)
         times = []
         for _ in range(3):
@@ -133,8 +128,8 @@ class Predictor:
             first = perf_counter()
             _touch(pixels)  # what is in memory already costs the run nothing more
             times.append(first - begin - (perf_counter() - first))
-        seconds = max(min(times), 0.0) * len(images) / len(chosen)
-        words = f"{len(chosen)} images were packed and read: {seconds:.3f} s for {len(images)}"
+        seconds = max(min(times), 0.0) * whole / len(images)
+        words = f"{len(images)} images were packed and read: {seconds:.3f} s for {whole}"
         return Predicted({"read": seconds, "decode": 0.0}, words)
 
 

@@ -141,6 +141,8 @@ NAMES = {
     "preprocess": "preprocessing",
     "copy to device": "copying to the GPU",
     "hog": "the HoG features",
+    "write": "writing the cell histograms",
+    "expand": "expanding the cell histograms",
     "reduce": "the principal components",
     "copy back": "copying back from the GPU",
     "boost": "the boosting loop itself",
@@ -155,6 +157,7 @@ NAMES = {
     "save": "saving the results",
     "compile": "compiling",
 }
+MADE = {"synthetic": "making the images", "digits": "unpacking the digits"}  # "read" where there are no files
 MEANS = {
     Cause.files: "A faster disk or a packed set would help, a faster processor would not",
     Cause.python: "It is the overhead of many small steps: more cores would not help, fewer or larger steps would",
@@ -169,7 +172,7 @@ MEANS = {
 }
 
 
-def overall(rows: Mapping[str, Row], verdicts: Mapping[str, Verdict], total: float) -> str:
+def overall(rows: Mapping[str, Row], verdicts: Mapping[str, Verdict], total: float, source: str = "") -> str:
     """Return the one thing that holds the run back: the cause that takes most of the time, and where.
 
     Parameters
@@ -177,6 +180,7 @@ def overall(rows: Mapping[str, Row], verdicts: Mapping[str, Verdict], total: flo
     rows : of the recording
     verdicts : of the same stages
     total : wall seconds of the run
+    source : kind of data
     """
     time = {
         key: (rows[key].device or 0.0) if verdict.behind else seconds(rows[key])
@@ -189,9 +193,10 @@ def overall(rows: Mapping[str, Row], verdicts: Mapping[str, Verdict], total: flo
         causes[verdict.cause] = causes.get(verdict.cause, 0.0) + time[key]
     cause = max(causes, key=lambda one: causes[one])
     keys = sorted((key for key in verdicts if verdicts[key].cause is cause), key=lambda key: -time[key])
-    named = NAMES.get(keys[0], keys[0])
+    names = {**NAMES, "read": MADE.get(source, NAMES["read"])}
+    named = names.get(keys[0], keys[0])
     if len(keys) > 1 and time[keys[1]] > 0.5 * time[keys[0]]:
-        named += f" and {NAMES.get(keys[1], keys[1])}"
+        named += f" and {names.get(keys[1], keys[1])}"
     share = min(1.0, causes[cause] / max(total, sum(time.values())))
     most = "most of it for" if len(keys) > 1 else "for"
     return f"{cause.value.capitalize()}: {share:.0%} of the time, {most} {named}. {MEANS[cause]}."

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pipeline import config
 from pipeline.backends.hog_layout import HogLayout
+from pipeline.errors import ConfigError
+from pipeline.scale import memory
 
 PROMOTED = 1 << 17  # as in boosting: smaller training sets are worked on in float64
+PROGRAM = 300 << 20  # bytes that the program itself holds, where nobody has measured it
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,10 @@ class Work:
     plots : whether PNG files are drawn
     components : principal components that boosting sees in place of the HoG features; None: it sees those
     block_norm : of the features
+    memory_limit : bytes of memory that training out of core keeps to; 0: the features lie in memory
+    kept_number_bytes : bytes of a number of the cell histograms on disk
+    at_once : classes whose Gram matrices are added up in one pass over the rows out of core; 0: all
+    block_rows : rows of features that are in memory together out of core
     """
 
     images: int
@@ -55,6 +63,10 @@ class Work:
     plots: bool = True
     components: int | None = None
     block_norm: str = "L2-Hys"
+    memory_limit: int = 0
+    kept_number_bytes: int = 4
+    at_once: int = 0
+    block_rows: int = 0
 
     @property
     def features(self) -> int:
@@ -75,6 +87,23 @@ class Work:
     def fits(self) -> int:
         """Weighted least squares of a round: one per class, and one in all for two classes."""
         return 1 if self.classes == 2 else self.classes
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of an image's cell histograms, which lie on disk out of core, and of the sums of its cells."""
+        return math.prod(self.layout.cells) * (self.layout.orientations + 1) * self.kept_number_bytes
+
+    @property
+    def passes(self) -> int:
+        """Times that the training rows are expanded out of core.
+
+        Once for the moments, once for the first sums, and once in each round; more often where a pass serves only
+        some of the classes, and in float64, whose fits are refined.
+        """
+        if self.learner == "componentwise":
+            return self.rounds + 2
+        ranges = -(-self.fits // (self.at_once or self.fits))
+        return 2 + self.rounds * ranges * (2 if self.number_bytes == 8 else 1)
 
 
 def describe(
@@ -117,7 +146,10 @@ def describe(
         "random_features": cfg.classifier.n_components,
     }.get(learner, p)
     small = fit * p <= PROMOTED
-    return Work(
+    exact = (
+        cfg.preprocess.name.name in ("none", "stretch") and not cfg.hog.transform_sqrt
+    )  # pixels stay bytes
+    work = Work(
         images=images,
         fit=fit,
         watched=watched,
@@ -138,6 +170,45 @@ def describe(
         plots=cfg.plots,
         components=components,
         block_norm=cfg.hog.block_norm,
+        kept_number_bytes=4 if exact and cfg.hog.dtype.name == "float32" else 8,
+    )
+    if cfg.scale.name is config.ScaleName.local or backend != "cpu":
+        return work
+    return streamed(replace(work, memory_limit=config.size_in_bytes(cfg.scale.memory_limit) or 0))
+
+
+def streamed(work: Work, used: int = PROGRAM) -> Work:
+    """Return the work with the classes that one pass serves out of core.
+
+    Parameters
+    ----------
+    used : bytes that the program holds when training begins
+    """
+    try:
+        rows, spare = memory.division(
+            memory.Budget(work.memory_limit, used), of_round(work, used), work.fit + work.watched
+        )
+    except ConfigError:  # the limit is too low for any block: a run says so, and which would do
+        return replace(work, at_once=1, block_rows=0)
+    once = 0 if work.learner == "componentwise" else min(work.fits, memory.classes(spare, work.columns))
+    return replace(work, at_once=once, block_rows=min(rows, work.fit))
+
+
+def of_round(work: Work, used: int = PROGRAM) -> memory.Work:
+    """Return what decides the memory of a round out of core."""
+    kept = work.kept_bytes
+    free = max(memory.Budget(work.memory_limit, used).free, kept)
+    return memory.Work(
+        p=work.features,
+        q=work.columns,
+        classes=work.classes,
+        fitted=work.fits,
+        item=work.number_bytes,
+        kept=kept,
+        feature=work.feature_bytes,
+        chunk=min(memory.chunk_rows(free, kept), work.images) * kept,
+        random=work.learner == "random_features",
+        componentwise=work.learner == "componentwise",
     )
 
 

@@ -12,7 +12,9 @@ from pipeline.reporting import tables
 WORTH_SAYING = 0.1  # share of the time from which on memory bandwidth has a line of its own
 
 
-def one(plan: Forecast, own: Forecast, from_on: int | None, work: Work, measured: Measured) -> None:
+def one(
+    plan: Forecast, own: Forecast, from_on: int | None, work: Work, measured: Measured, way: str = ""
+) -> None:
     """Print the plan of one machine: the answer, the stages, the memory.
 
     Parameters
@@ -21,6 +23,7 @@ def one(plan: Forecast, own: Forecast, from_on: int | None, work: Work, measured
     own : this machine, for comparison
     from_on : number of images from which on the machine is faster than this one; None: never
     work, measured : what the seconds follow from
+    way : what would make a run fit that does not; such a run has no seconds
     """
     name = plan.machine.name
     if plan.measured:
@@ -28,13 +31,16 @@ def one(plan: Forecast, own: Forecast, from_on: int | None, work: Work, measured
         title = f"Plan for {name}, measured on runs of {runs} images"
     else:
         title = f"FORECAST for {name}, from its datasheet; never measured"
-    tables.facts(f"{title}: {duration(plan.seconds)}", list(_answers(plan, own, from_on, work, measured)))
-    total = plan.seconds
-    rows = [
-        (stage.stage, duration(stage.seconds), f"{stage.seconds / total:.0%}", stage.limit)
-        for stage in plan.stages
-    ]
-    tables.table("Stages", ("stage", "time", "share", "what"), rows)
+    if plan.footprint.fits:
+        tables.facts(f"{title}: {duration(plan.seconds)}", list(_answers(plan, own, from_on, work, measured)))
+        rows = [
+            (stage.stage, duration(stage.seconds), f"{stage.seconds / plan.seconds:.0%}", stage.limit)
+            for stage in plan.stages
+        ]
+        tables.table("Stages", ("stage", "time", "share", "what"), rows)
+    else:
+        facts = [("run", _run(plan, work)), ("fits", fits(plan)), ("would fit", way)]
+        tables.facts(f"{title}: it does not fit in memory", facts)
     on_device = plan.footprint.device_memory > 0
     columns = ("stage", "host", "device", "what") if on_device else ("stage", "host", "what")
     needs = [
@@ -42,7 +48,7 @@ def one(plan: Forecast, own: Forecast, from_on: int | None, work: Work, measured
         for need in plan.footprint.needs
     ]
     tables.table("Memory at most, as counted", columns, needs)
-    if plan.assumptions:
+    if plan.assumptions and plan.footprint.fits:
         tables.facts("The forecast takes for granted", [("-", line) for line in plan.assumptions])
 
 
@@ -50,11 +56,7 @@ def _answers(
     plan: Forecast, own: Forecast, from_on: int | None, work: Work, measured: Measured
 ) -> Iterator[tuple[str, str]]:
     machine = plan.machine
-    yield (
-        "run",
-        f"train {plan.images:,} images of {work.source}, {work.features:,} features, {work.classes} classes, "
-        f"{plan.rounds} rounds{' at most' if work.watched else ''}, learner {work.learner}",
-    )
+    yield "run", _run(plan, work)
     yield "fits", fits(plan)
     longest = max(plan.stages, key=lambda stage: stage.seconds)
     yield (
@@ -71,7 +73,9 @@ def _answers(
     bound = plan.share(BANDWIDTH)
     if bound >= WORTH_SAYING:
         yield "memory bandwidth", f"binds {bound:.0%} of the time: {_bandwidth(plan, measured)}"
-    if machine.kind.name != "this":
+    if machine.kind.name != "this" and not own.footprint.fits:
+        yield "against this machine", f"it does not fit here: {fits(own)}"
+    elif machine.kind.name != "this":
         ratio = own.seconds / plan.seconds
         faster = f"{ratio:.1f} times faster" if ratio >= 1.0 else f"{1 / ratio:.1f} times slower"
         yield "against this machine", f"{faster}: {duration(own.seconds)} here ({measured.processor})"
@@ -82,6 +86,16 @@ def _answers(
         yield "energy", f"at most {watt_hours(plan.energy)} Wh ({machine.power_watts:.0f} W all the time)"
     if machine.source:
         yield "source", f"{machine.source} ({machine.year})"
+
+
+def _run(plan: Forecast, work: Work) -> str:
+    told = (
+        f"train {plan.images:,} images of {work.source}, {work.features:,} features, {work.classes} classes, "
+        f"{plan.rounds} rounds{' at most' if work.watched else ''}, learner {work.learner}"
+    )
+    if not plan.footprint.disk:
+        return told
+    return f"{told}; scale=outofcore, {work.passes} passes over {size(plan.footprint.disk)} of cell histograms on disk"
 
 
 def bound_by(stage: StageCost) -> str:
@@ -107,7 +121,9 @@ def fits(plan: Forecast) -> str:
     device = f", device {size(memory.device)} of {size(memory.device_memory)}" if memory.device_memory else ""
     if memory.fits:
         return f"yes: {host}{device}" + ("; features stream through the device" if memory.streamed else "")
-    return f"NO: {host}{device}; use fewer images, hog=coarse or a packed set"
+    if memory.refused:
+        return f"NO: {memory.refused}"
+    return f"NO: {host}{device}"
 
 
 def pays(from_on: int | None, images: int) -> str:
@@ -138,10 +154,14 @@ def _row(plan: Forecast, own: Forecast, from_on: int | None) -> tuple[str, ...]:
     device = plan.footprint.device if plan.footprint.device_memory else None
     bandwidth, energy, price = plan.machine.bandwidth_gb_s, plan.energy, plan.price
     since = "-" if plan.measured else "never" if from_on is None else f"{from_on:,}"
+    if not plan.footprint.fits:  # no seconds of a run that cannot be
+        too_much = plan.footprint.host > plan.footprint.host_memory or device is None
+        memory = f"{size(plan.footprint.host)} of host" if too_much else size(device or 0.0)
+        return plan.machine.name, "-", "-", "-", "NO", memory, "-", "-", "-", "more memory than there is"
     return (
         plan.machine.name,
         duration(plan.seconds),
-        f"{own.seconds / plan.seconds:.1f} x",
+        f"{own.seconds / plan.seconds:.1f} x" if own.footprint.fits else "-",
         since,
         "yes" if plan.footprint.fits else "NO",
         "-" if device is None else size(device) + (", streams" if plan.footprint.streamed else ""),

@@ -53,6 +53,7 @@ LIMITS = {
     "copy_one": ("Memory, copying, one thread", "B/s"),
     "product": ("Matrix product, all threads", "FLOP/s"),
     "product_one": ("Matrix product, one thread", "FLOP/s"),
+    "vector_one": ("Vector product in cache, one thread", "FLOP/s"),
     "disk_read": ("Reading a file for the first time", "B/s"),
     "python_call": ("A call in Python", "s"),
     "device_copy": ("GPU memory, copying", "B/s"),
@@ -94,6 +95,7 @@ def render(report: Report) -> str:
         units.what_comes_first,
         units.times,
         units.difference,
+        units.memory_words,
     ):
         environment.filters[getattr(function, "__name__")] = function  # noqa: B009  mypy: a union of callables
     return environment.get_template("profile.html.j2").render(

@@ -19,6 +19,7 @@ from pipeline.reporting.units import (
     duration,
     exact_share,
     full,
+    memory_words,
     sentence,
     share,
     times,
@@ -60,7 +61,7 @@ def blocks(report: Report, width: int) -> list[list[RenderableType]]:
         found.append(compare(report.compare))
     found += [sweep(one, width) for one in report.sweeps if one.points]
     if report.advice:
-        found.append(advice(report.advice, report.total.wall))
+        found.append(advice(report.advice))
     if report.gpu:
         found.append([Text("Would a GPU help?", style="bold"), _text(full(report.gpu))])
     if report.commands:
@@ -138,7 +139,8 @@ def _stage_cells(stage: Stage, drawn: str, device: bool, wide: bool) -> list[Tex
 
 def _rate(stage: Stage) -> str:
     """Return the rate that the stage's limit is measured in, or the one there is."""
-    by_memory = stage.gflop_per_s is None or (stage.limit is not None and "product" not in stage.limit)
+    other = stage.limit is not None and not any(one in stage.limit for one in ("product", "arithmetic"))
+    by_memory = stage.gflop_per_s is None or other
     if by_memory and stage.gb_per_s is not None:
         return amount(stage.gb_per_s * 1e9, "B/s")
     return amount(stage.gflop_per_s * 1e9, "FLOP/s") if stage.gflop_per_s is not None else "-"
@@ -196,7 +198,7 @@ def sweep(one: Sweep, width: int) -> list[RenderableType]:
     return [table, *([_text(full(one.fit.words))] if one.fit is not None else [])]
 
 
-def advice(listed: Sequence[Advice], wall: float) -> list[RenderableType]:
+def advice(listed: Sequence[Advice]) -> list[RenderableType]:
     """Return what to try, the best first: the gain, the override to type, and why."""
     rows: list[RenderableType] = [Text("What to try", style="bold")]
     for rank, one in enumerate(listed, 1):
@@ -204,7 +206,10 @@ def advice(listed: Sequence[Advice], wall: float) -> list[RenderableType]:
         gain = f"predicted {_gain(one.predicted_gain)}"
         if one.measured_gain is not None:
             gain += f", measured {_gain(one.measured_gain)}"
-        body: list[RenderableType] = [Text(f"{gain}, of {duration(wall)}"), _text(full(one.why))]
+        body: list[RenderableType] = [Text(f"{gain}, of {duration(one.base_seconds)}")]
+        if one.predicted_memory is not None:
+            body.append(Text(memory_words(one.predicted_memory, one.measured_memory)))
+        body.append(_text(full(one.why)))
         if one.caveat:
             body.append(_text(full(one.caveat)))
         body.append(Text(clean(f"How it was predicted: {full(one.model)}"), style="dim"))

@@ -99,3 +99,9 @@ def what_comes_first(title: str) -> tuple[str, str]:
     """Split the title of advice such as "pack the images, first: python -m pipeline pack ...": title and command."""
     found = re.fullmatch(r"(.+?),? first: (python -m .+)", title)
     return (found[1], found[2]) if found else (title, "")
+
+
+def memory_words(predicted: float, measured: float | None) -> str:
+    """Return how much memory a run would have at most, and had."""
+    words = f"predicted {amount(predicted, 'B')} of memory at most"
+    return words if measured is None else f"{words}, measured {amount(measured, 'B')}"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pipeline.errors import ConfigError
 
+SHARE = 4  # the reading of images may take this part of the free memory
 LEAST_ROWS = 128  # in a block: below, a round spends its time on calls
 MOST_ROWS = 8192  # beyond, blocks are no faster
 MARGIN = 24 << 20  # bytes for what is not counted: the interpreter's own growth, threads, compiled code
@@ -46,6 +47,21 @@ class Budget:
                 f"{self.used / 1e6:.0f} MB; give at least scale.memory_limit={-(-needed // 10**6) + 1}MB"
             )
         return min(int(rows), MOST_ROWS)
+
+
+def chunk_rows(free: int, kept: int) -> int:
+    """Return the rows of a file of `kept` bytes each."""
+    return min(MOST_ROWS, free // (SHARE * 2 * kept))
+
+
+def reading(pixels: int, kept: int) -> int:
+    """Return the bytes that an image must find free while images are read."""
+    return SHARE * (pixels * 12 + 2 * kept)
+
+
+def classes(gram_bytes: int, q: int) -> int:
+    """Return for how many classes so many bytes hold the Gram matrices of q columns, total and a block's."""
+    return max(1, gram_bytes // (2 * 8 * max(q, 1) ** 2))
 
 
 @dataclass(frozen=True)
@@ -94,3 +110,24 @@ class Work:
         draw = 3 * self.p * self.q * self.item if self.random else 0
         moments = 3 * 8 * 256 * self.p
         return 4 * buffers * self.item // 2 + draw + self.chunk + moments
+
+    def state(self, n: int) -> int:
+        """Return the bytes of the scores, labels and weights of `n` rows."""
+        return n * (3 * self.classes * self.item + 48)
+
+
+def division(budget: Budget, work: Work, n: int) -> tuple[int, int]:
+    """Return the rows of a block and the bytes for Gram matrices of more classes, with `n` training rows.
+
+    Half of what is left goes to Gram matrices of more classes, so that a pass serves them all.
+
+    Raises
+    ------
+    ConfigError
+        If the limit is too low for any block.
+    """
+    fixed = work.state(n) + work.fixed()
+    rows = budget.rows(fixed + work.grams(1), work.per_row(), "training")
+    if rows * work.per_row() > budget.free // 2:
+        rows = max(min(rows, 2048), rows // 2)
+    return rows, max(0, budget.free - fixed - work.grams(0) - rows * work.per_row())

@@ -14,11 +14,10 @@ from pipeline import backends, config, datasets
 from pipeline.errors import ConfigError, DataError
 from pipeline.features import HogExtractor
 from pipeline.files import expanded
+from pipeline.scale import memory
 from pipeline.scale.memory import Budget, Work, resident
 from pipeline.scale.rows import Buffers, Cells, StoredRows
 from pipeline.scale.store import Store, clear, make_folder
-
-SHARE = 4  # the reading of images may take this part of the free memory
 
 
 class Kept(NamedTuple):
@@ -44,6 +43,11 @@ def check(cfg: config.Train, backend: str) -> None:
         raise ConfigError(
             f"scale=outofcore works with backend=cpu, not {backend}: cell histograms are its kernels'; "
             "add backend=cpu, or scale=local"
+        )
+    if cfg.reduce.name is not config.ReduceName.none:
+        raise ConfigError(
+            f"reduce={cfg.reduce.name.value} finds its components in the features of all images at once, which "
+            "scale=outofcore does not have; leave one of them out"
         )
     if cfg.classifier.trim > 0.0:
         raise ConfigError(
@@ -94,9 +98,8 @@ def keep(
     format = Cells(extractor, backend.preprocess.apply(blank, cfg.preprocess).dtype)
     kept = format.width * format.kept.itemsize
     budget = Budget(limit(cfg.scale), resident())
-    per_image = SHARE * (blank.size * 12 + 2 * kept)
-    rows = min(cfg.chunk, budget.rows(0, per_image, "reading images"))
-    store = Store(folder, format.width, format.kept, min(8192, budget.free // (SHARE * 2 * kept)))
+    rows = min(cfg.chunk, budget.rows(0, memory.reading(blank.size, kept), "reading images"))
+    store = Store(folder, format.width, format.kept, memory.chunk_rows(budget.free, kept))
     labels, paths, digests, rejected = [], [], [], []
     seconds: dict[str, float] = {"read": 0.0, "decode": 0.0}
     names: tuple[str, ...] = ()
@@ -179,15 +182,7 @@ class Rows:
         self.kept = kept
         work = _work(kept, cfg, n_train)
         budget = Budget(limit(cfg.scale), resident())
-        state = n_train * (3 * work.classes * work.item + 48)
-        fixed = state + work.fixed()
-        rows = budget.rows(fixed + work.grams(1), work.per_row(), "training")
-        # half of what is left goes to Gram matrices of more classes, so that a pass serves them all
-        spare = budget.free - fixed - work.grams(0) - rows * work.per_row()
-        if rows * work.per_row() > budget.free // 2:
-            rows = max(min(rows, 2048), rows // 2)
-            spare = budget.free - fixed - work.grams(0) - rows * work.per_row()
-        self.gram_bytes = max(0, spare)
+        rows, self.gram_bytes = memory.division(budget, work, n_train)
         self.buffers = Buffers(kept.format, rows)
 
     def take(self, index: np.ndarray) -> StoredRows:

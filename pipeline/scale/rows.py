@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from pipeline.features import HogExtractor
+from pipeline.scale.memory import classes
 from pipeline.scale.store import Store
 from pipeline.spans import span
 
@@ -120,7 +121,7 @@ class StoredRows:
 
     def classes_at_once(self, q: int) -> int:
         """Return for how many classes memory holds the Gram matrices of q columns."""
-        return max(1, self.gram_bytes // (2 * 8 * max(q, 1) ** 2))
+        return classes(self.gram_bytes, q)
 
 
 def _taken(chunk: np.ndarray, rows: np.ndarray) -> Any:

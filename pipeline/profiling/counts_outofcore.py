@@ -1,0 +1,79 @@
+"""Bytes and operations of HoG in its two steps, and of ``scale=outofcore``, which keeps what lies between them on disk.
+
+See :mod:`pipeline.profiling.counts` for what counts. Mapped chunks lie in the page cache where that has room: a pass
+reads them from memory then, and from the disk otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+
+from pipeline.profiling.count import Count
+from pipeline.profiling.work import Work, of_round
+
+IMAGES_AT_ONCE = 1024  # whose pixels are in memory together, as config.Train.chunk
+
+
+def voting(work: Work) -> int:
+    """Return the operations of an image's cell histograms and of the sums that norms need."""
+    layout, bins = work.layout, work.layout.orientations
+    cells = math.prod(layout.cells)
+    votes = cells * math.prod(layout.pixels_per_cell) * (8 + 3 * bins)
+    return votes + cells * bins * (3 if work.block_norm.startswith("L2") else 2)
+
+
+def normalising(work: Work) -> int:
+    """Return the operations that make the features of an image of its cell histograms: norms and products."""
+    layout, blocks = work.layout, math.prod(work.layout.blocks)
+    rows, cols = layout.cells_per_block
+    across = layout.cells[0] * layout.blocks[1] * cols  # once for all blocks of a column
+    norms = across + blocks * (rows + (3 if work.block_norm.startswith("L2") else 2))
+    written = {"L1": 1, "L1-sqrt": 2, "L2": 1, "L2-Hys": 5}[work.block_norm]
+    again = 3 * blocks if work.block_norm == "L2-Hys" else 0
+    return norms + again + written * work.features
+
+
+def stages(work: Work) -> dict[str, Count]:
+    """Return the stages that are other out of core: histograms, their writing, and their expansion in every pass."""
+    n, kept = float(work.images), float(work.kept_bytes)
+    pixel_bytes = 1 if work.preprocess in ("none", "stretch") else 4
+    chunks = -(-work.images // IMAGES_AT_ONCE)
+    rows = float(work.passes * work.fit + work.rounds * work.watched + work.tested)
+    features = float(work.features * work.feature_bytes)
+    cast = features + work.features * work.number_bytes if work.number_bytes != work.feature_bytes else 0.0
+    return {
+        # digests of the pixels were taken when the histograms were written
+        "split": Count(16.0 * n, kind="python", calls=work.images),
+        # histograms are looked at once for NaN and infinity
+        "hog": Count(
+            n * (work.pixels * pixel_bytes + 2 * kept),
+            n * voting(work),
+            min(n, IMAGES_AT_ONCE) * kept,
+            kind="memory",
+            calls=chunks,
+            number_bytes=work.kept_number_bytes,
+        ),
+        # two digests: of the pixels, which find duplicates, and of the histograms, which find damage
+        "write": Count(
+            n * (work.pixels + 3 * kept),
+            0.0,
+            min(n, 2.0 * IMAGES_AT_ONCE) * kept,
+            kind="python",
+            calls=work.images,
+        ),
+        "expand": Count(
+            rows * (kept + features + cast),
+            rows * normalising(work),
+            0.0,
+            kind="memory",
+            calls=work.passes,
+            number_bytes=work.kept_number_bytes,
+        ),
+    }
+
+
+def block(work: Work) -> float:
+    """Return the bytes that the rounds hold: a block of rows, scores, and Gram matrices of the classes of a pass."""
+    needs = of_round(work)
+    scores = needs.state(work.fit + work.watched)
+    return float(scores + needs.fixed() + work.block_rows * needs.per_row() + needs.grams(work.at_once))
