@@ -12,6 +12,7 @@ from pipeline.profiling.memory import MemoryWatch
 ALONE = frozenset(
     {"compile", "copy to device", "copy back", "decode", "expand"}
 )  # one row wherever they happen
+WHOLE = "validation"  # a row with all that is done in it
 MOST_EVENTS = 200_000  # kept for the trace; the sums go on
 
 
@@ -259,8 +260,13 @@ class Recorder:
 
 
 def _key(path: tuple[str, ...]) -> str:
-    """Return the name of a row: the path of its stages, or the last of them if it has one row wherever it is."""
+    """Return the name of a row: the path of its stages, or the last of them if it has one row wherever it is.
+
+    A stage in a stage of the same name belongs to it, and so does whatever looks at validation images.
+    """
     if path and path[-1] in ALONE:
         return path[-1]
     names = [name for name in path if name not in ALONE]
+    if WHOLE in names:
+        names = names[: names.index(WHOLE) + 1]
     return "/".join(name for i, name in enumerate(names) if i == 0 or name != names[i - 1])
