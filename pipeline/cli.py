@@ -20,7 +20,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from pipeline import config, groups, interrupts
+from pipeline import config, groups, interrupts, postponed
 from pipeline.commands import COMMANDS
 from pipeline.errors import ConfigError, OutputError, PipelineError
 from pipeline.files import expanded, occupied
@@ -249,6 +249,8 @@ def _task(name: str, outcomes: list[Outcome], started: float) -> Callable[[Any],
             with nullcontext() if name == "doctor" else occupied(folder):
                 settings = _settings(cfg, name)
                 _refuse_same_out(settings, written)
+                if name not in ("benchmark", "doctor", "pack"):
+                    postponed.import_sklearn()
                 run = importlib.import_module(f"pipeline.commands.{name}").run
                 figure = run(settings, Stages(started if len(outcomes) == 1 else None, overrides))
         except Exception as error:

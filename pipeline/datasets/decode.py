@@ -265,7 +265,7 @@ def _to_gray(picture: Image.Image) -> Image.Image:
     return picture.convert("L")
 
 
-def _scale_integers(values: np.ndarray, picture: ImageFile.ImageFile) -> np.ndarray:
+def _scale_integers(values: np.ndarray, picture: Image.Image) -> np.ndarray:
     top = 2 ** _tiff_bits(picture) - 1
     low, high = int(values.min()), int(values.max())
     if low < 0 or high > top:
@@ -274,7 +274,7 @@ def _scale_integers(values: np.ndarray, picture: ImageFile.ImageFile) -> np.ndar
     return 255 - scaled if _white_is_zero(picture) else scaled
 
 
-def _scale_floats(values: np.ndarray, picture: ImageFile.ImageFile) -> np.ndarray:
+def _scale_floats(values: np.ndarray, picture: Image.Image) -> np.ndarray:
     low, high = float(values.min()), float(values.max())  # NaN anywhere makes both NaN
     if not (low >= 0.0 and high <= 1.0):
         found = "NaN" if np.isnan(low) else f"values from {low:.4g} to {high:.4g}"
@@ -283,13 +283,13 @@ def _scale_floats(values: np.ndarray, picture: ImageFile.ImageFile) -> np.ndarra
     return 255 - scaled if _white_is_zero(picture) else scaled
 
 
-def _tiff_bits(picture: ImageFile.ImageFile) -> int:
+def _tiff_bits(picture: Image.Image) -> int:
     tags = getattr(picture, "tag_v2", None)
     bits = 16 if tags is None else int(tags.get(_BITS_PER_SAMPLE, (16,))[0])
     return bits if 9 <= bits <= 16 else 16
 
 
-def _white_is_zero(picture: ImageFile.ImageFile) -> bool:
+def _white_is_zero(picture: Image.Image) -> bool:
     """Pillow inverts 8-bit TIFFs whose zero is white, but not deeper ones."""
     tags = getattr(picture, "tag_v2", None)
     return tags is not None and tags.get(_PHOTOMETRIC) == 0
