@@ -243,29 +243,20 @@ class _Worker:
 
     def _fast(self, images: np.ndarray, squares: bool, hist: np.ndarray, sums: np.ndarray) -> np.ndarray:
         """Fill `hist` and `sums` the branch-free way; return the numbers of the images that need the other."""
-        from pipeline.backends.cpu import hog_cells, hog_doubts
+        from pipeline.backends.cpu import hog_cells, hog_doubts, hog_nine
 
-        layout, aside = self.layout, self.aside
-        settings = (layout.pixels_per_cell, layout.orientations, self.cot)
-        redo = np.zeros(len(images), bool)
+        layout, aside, n = self.layout, self.aside, len(images)
+        flat, cell, acc = images.reshape(n, -1), layout.pixels_per_cell, self.for_fast[2]
+        redo = np.zeros(n, bool)
+        if self.reflected is not None:
+            work = (*layout.image_shape, self.reflected, cell, self.cot, acc)
+            self._call(hog_nine.fast_nine, (flat, *work, squares, hist, sums))
+            return np.flatnonzero(redo)
         if aside is not None:
             aside[3][0] = 0
-        self._call(
-            hog_cells.fast,
-            (
-                images,
-                images.reshape(len(images), -1),
-                self.padded,
-                self.reflected,
-                *settings,
-                *self.for_fast,
-                squares,
-                hist,
-                sums,
-                aside,
-                redo,
-            ),
-        )
+        settings = (cell, layout.orientations, self.cot)
+        answer = (squares, hist, sums, aside, redo)
+        self._call(hog_cells.fast, (images, flat, self.padded, *settings, *self.for_fast, *answer))
         if aside is not None and aside[3][0]:
             where, x, y = (values[: aside[3][0]] for values in aside[4:])
             scale = 1.0 / math.prod(layout.pixels_per_cell)
