@@ -173,10 +173,10 @@ class _Worker:
         self.exact = hog_rules.exact(source, transform_sqrt)
         # differences of 8-bit pixels and their squares are exact in float32; all else needs float64
         narrow = source in (np.uint8, np.int8, np.bool_) and out == np.float32
-        small = narrow and gray and not transform_sqrt and not self.follow
+        small = narrow and not transform_sqrt and not self.follow
         subtract = np.dtype(np.float32) if small else hog_rules.float_type(source)
         total = np.dtype(np.float32 if small else np.float64)
-        self.source = np.dtype(np.uint8) if small and source != np.int8 else subtract
+        self.source = np.dtype(np.uint8) if small and gray and source != np.int8 else subtract
         self.chunk = max(1, CHUNK_BYTES // (height * width * (layout.channels or 1) * self.source.itemsize))
         bins = -(-layout.orientations // GROUP) * GROUP
         self.used = rows * layout.pixels_per_cell[0], cols * layout.pixels_per_cell[1]
@@ -187,7 +187,9 @@ class _Worker:
         self.for_fast = (np.zeros(3 * ROWS * TILE, total), self.candidate, np.zeros(bins * TILE, total))
         self.aside = None if self.exact or self.follow else self._lists()
         self.padded = np.zeros(1 + height * width + TILE + 1, subtract)
-        nine = small and layout.orientations == ORIENTATIONS and layout.pixels_per_cell[0] % ROWS == 0
+        nine = (
+            small and gray and layout.orientations == ORIENTATIONS and layout.pixels_per_cell[0] % ROWS == 0
+        )
         self.reflected = np.zeros((height + 2) * (width + 2) + TILE + 2, subtract) if nine else None
         self.for_ordered = (
             np.zeros(self.used[1], total),
