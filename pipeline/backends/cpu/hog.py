@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -60,9 +60,8 @@ def hog(
 
     Notes
     -----
-    Memory beyond the result is a few hundred kB per thread. Images are shared out among
-    ``numba.get_num_threads()`` threads in static chunks, and each image's features depend on that image only:
-    results do not depend on threads.
+    Memory beyond the result is a few hundred kB per thread. ``numba.get_num_threads()`` threads take chunks of images
+    in turns, and each image's features depend on that image only: results do not depend on threads.
 
     References
     ----------
@@ -143,15 +142,17 @@ def _run(
 
     n = len(pixels)
     threads = min(get_num_threads(), -(-n // PER_THREAD))
-    bounds = [n * i // threads for i in range(threads + 1)] if threads else [0]
-    parts = [slice(first, last) for first, last in itertools.pairwise(bounds)]
-    workers = [_Worker(pixels.dtype, layout, norm, transform_sqrt, out.dtype) for _ in parts]
+    workers = [_Worker(pixels.dtype, layout, norm, transform_sqrt, out.dtype) for _ in range(threads)]
+    if not threads:
+        return
+    size = -(-n // (threads * -(-n // (threads * workers[0].chunk))))  # as many chunks for each thread
+    parts = iter([slice(first, first + size) for first in range(0, n, size)])
     if threads == 1:
-        workers[0](pixels, out)
-    elif threads:
-        workers[0].compile(out)
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(lambda worker, part: worker(pixels[part], out[part]), workers, parts))
+        workers[0](pixels, out, parts)
+        return
+    workers[0].compile(out)
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda worker: worker(pixels, out, parts), workers))
 
 
 class _Worker:
@@ -217,10 +218,9 @@ class _Worker:
             np.empty(room),
         )
 
-    def __call__(self, pixels: np.ndarray, out: np.ndarray) -> None:
-        """Write the features of `pixels` to `out`, chunk by chunk."""
-        for first in range(0, len(pixels), self.chunk):
-            part = slice(first, first + self.chunk)
+    def __call__(self, pixels: np.ndarray, out: np.ndarray, parts: Iterator[slice]) -> None:
+        """Write the features of `pixels` to `out`, one of the `parts` after another; other threads take theirs."""
+        for part in parts:
             self._chunk(self._convert(pixels[part]), out[part])
 
     def compile(self, out: np.ndarray) -> None:
