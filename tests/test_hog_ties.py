@@ -190,5 +190,5 @@ def test_the_tests_reach_gradients_in_doubt():
     for kind in ("float64 / 255", "16 levels, root"):
         pixels, sqrt = PICTURES[kind](crops(data.camera(), 12))
         worker = cpu._Worker(pixels.dtype, HogLayout((50, 100), 12), 3, sqrt, np.dtype("float64"))
-        worker(pixels, np.empty((12, worker.layout.n_features)))
+        worker(pixels, np.empty((12, worker.layout.n_features)), iter([slice(0, 12)]))
         assert worker.aside[3][0] > 0
