@@ -150,9 +150,20 @@ def _run(
     if threads == 1:
         workers[0](pixels, out, parts)
         return
-    workers[0].compile(out)
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda worker: worker(pixels, out, parts), workers))
+    if not workers[0].prepared:
+        workers[0].compile(out)
+    with ThreadPoolExecutor(threads - 1) as pool:
+        others = [pool.submit(worker, pixels, out, parts) for worker in workers[1:]]
+        try:
+            workers[0](pixels, out, parts)
+        finally:  # after an interrupt nobody takes another
+            list(parts)
+        for other in others:
+            other.result()
+
+
+# The kernels that are compiled for what a worker is made for: looking at the types of their arguments takes time.
+_prepared: dict[tuple, set] = {}
 
 
 class _Worker:
@@ -166,7 +177,7 @@ class _Worker:
         from pipeline.backends.cpu.hog_nine import ORIENTATIONS
 
         self.layout, self.norm, self.sqrt = layout, norm, transform_sqrt
-        self.prepared: set = set()
+        self.prepared = _prepared.setdefault((source, layout, norm, transform_sqrt, out), set())
         rows, cols = layout.cells
         height, width = layout.image_shape
         gray = layout.channels is None
@@ -285,7 +296,7 @@ class _Worker:
     def _call(self, compiled, arguments: tuple) -> None:
         from pipeline.backends.cpu.jit import prepare
 
-        if compiled not in self.prepared:  # types are the same for each chunk, and looking at them takes time
+        if compiled not in self.prepared:
             prepare(compiled, *arguments)
             self.prepared.add(compiled)
         compiled(*arguments)
