@@ -2,7 +2,7 @@
 
     python scripts/bench_decode.py [--n 10000] [--rounds 7]
 
-Pictures are made up (strokes and noise, as data=synthetic), saved as PNG and JPEG in the target's size and, a fifth as
+Pictures are made up (strokes and noise, as data=synthetic), saved as PNG and JPEG in the target's size and, a tenth as
 many, in 300 x 400, and read again; the file cache is warm. Rounds are interleaved: the plain Pillow loop (open,
 convert, resize) on one thread, this program on one and two threads, and on two processes that are started in it. JPEG
 is also given to simplejpeg, where that is installed, with the same resizing. The table gives the median microseconds
@@ -37,7 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--n", type=int, default=10_000, help="files of each kind; of the large ones a fifth")
+    parser.add_argument("--n", type=int, default=10_000, help="files of each kind; of the large ones a tenth")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=usable_cores())
     parser.add_argument("--only", default="", help="measure only the kinds whose name holds this text")
@@ -106,7 +106,7 @@ def written(root: Path, n: int) -> Iterator[tuple[str, Path, int]]:
     for height, width in SIZES:
         source = config.Data(name=config.DataName.synthetic, n=min(n, 500))
         images = datasets.load(source, config.Image(height=height, width=width)).images
-        count = n if (width, height) == SIZE else n // 5
+        count = n if (width, height) == SIZE else n // 10
         for suffix in ("png", "jpeg"):
             place = root / f"{suffix}{height}"
             for label in images.class_names:

@@ -105,6 +105,8 @@ def fit(
     the (width, height) it had, and `box` (left, upper, right, lower) where it lies in `gray`.
     """
     width, height = _inner(whole or gray.size, image)
+    if gray.size == (image.width, image.height) and box is None:
+        return gray
     small = gray.resize((width, height), Image.Resampling.BILINEAR, box)
     if (width, height) == (image.width, image.height):
         return small
