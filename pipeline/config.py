@@ -273,10 +273,10 @@ def keys(schema: type, prefix: str = "") -> Iterator[str]:
             yield from keys(kind, f"{prefix}{name}.")
 
 
-def register() -> None:
-    """Tell Hydra the schemas, under the names that ``conf/COMMAND.yaml`` lists in its defaults."""
+def register(*names: str) -> None:
+    """Tell Hydra the schemas of the commands `names` (none: all), under the names that ``conf/COMMAND.yaml`` lists."""
     from hydra.core.config_store import ConfigStore
 
     store = ConfigStore.instance()
-    for name, schema in SCHEMAS.items():
-        store.store(name=f"{name}_schema", node=schema)
+    for name in names or SCHEMAS:
+        store.store(name=f"{name}_schema", node=SCHEMAS[name])

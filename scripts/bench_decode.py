@@ -1,10 +1,12 @@
-"""Time decoding of picture files on one and more threads, and the reading of a packed set.
+"""Time decoding of picture files by threads and by processes, and the reading of a packed set.
 
     python scripts/bench_decode.py [--n 10000] [--rounds 7]
 
-Pictures are made up (strokes and noise, as data=synthetic), saved as PNG and JPEG in the target's size and in 300 x
-400, and read again; the file cache is warm. Rounds are interleaved; the table gives the median microseconds per
-file, its range, and the ratio of one thread to several within a round.
+Pictures are made up (strokes and noise, as data=synthetic), saved as PNG and JPEG in the target's size and, a tenth as
+many, in 300 x 400, and read again; the file cache is warm. Rounds are interleaved: the plain Pillow loop (open,
+convert, resize) on one thread, this program on one and two threads, and on two processes that are started in it. JPEG
+is also given to simplejpeg, where that is installed, with the same resizing. The table gives the median microseconds
+per file, their range, and ratios within a round.
 """
 
 from __future__ import annotations
@@ -12,87 +14,135 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from importlib.util import find_spec
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from pipeline import config, datasets
+from pipeline.datasets.decode import decode_to
 from pipeline.datasets.folder import scan, usable_cores
 
 TARGET = config.Image()
+SIZE = (TARGET.width, TARGET.height)
 SIZES = ((50, 100), (300, 400))
+BATCH = 64  # files a process takes at a time
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--n", type=int, default=10_000, help="files of each kind")
+    parser.add_argument("--n", type=int, default=10_000, help="files of each kind; of the large ones a tenth")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=usable_cores())
+    parser.add_argument("--only", default="", help="measure only the kinds whose name holds this text")
     options = parser.parse_args()
+    threads = options.threads
     with tempfile.TemporaryDirectory() as name:
-        kinds = list(written(Path(name), options.n))
-        times: dict[tuple[str, int], list[float]] = {}
-        for _ in range(options.rounds):
-            for kind, root in kinds:
-                for threads in (1, options.threads):
-                    times.setdefault((kind, threads), []).append(decode(root, threads))
-        print(f"{'files':>16} {'one thread':>26} {f'{options.threads} threads':>26} {'ratio':>20}")
-        for kind, _ in kinds:
-            one, several = np.array(times[kind, 1]), np.array(times[kind, options.threads])
-            print(f"{kind:>16} {told(one, options.n)} {told(several, options.n)} {spread(one / several)}")
+        print(f"median us per file of {options.rounds} rounds (range), files in the cache; {threads} cores")
+        for kind, root, n in written(Path(name), options.n):
+            if options.only in kind:
+                print(told(kind, measured(root, kind, threads, options.rounds), n), flush=True)
         packed = Path(name) / "set.npz"
-        datasets.pack(folder(kinds[0][1]), TARGET, packed)
-        reads = [read(packed) for _ in range(max(options.rounds, 3))]
+        datasets.pack(folder(Path(name) / "png50"), TARGET, packed)
+        opened, reads = np.array([read(packed) for _ in range(max(options.rounds, 3))]).T * 1e3
         print(
-            f"packed set, {options.n} images opened and every pixel read once: {1e3 * np.median(reads):.1f} ms"
+            f"packed set of {options.n} images: opened in {spread(opened)} ms, every pixel read once {spread(reads)} ms"
         )
 
 
-def written(root: Path, n: int) -> Iterator[tuple[str, Path]]:
-    """Write the pictures of each size and format; yield what they are and where."""
+def measured(root: Path, kind: str, threads: int, rounds: int) -> dict[str, np.ndarray]:
+    """Return the seconds of each way in each round."""
+    paths = [entry.path for entry in scan(root).entries]
+    ways: dict[str, Callable[[], object]] = {
+        "Pillow loop": lambda: [by_pillow(path) for path in paths],
+        "one thread": lambda: datasets.load(folder(root, 1), TARGET),
+        f"{threads} threads": lambda: datasets.load(folder(root, threads), TARGET),
+        f"{threads} processes": lambda: by_processes(paths, threads),
+    }
+    if kind.startswith("jpeg") and find_spec("simplejpeg"):
+        ways["simplejpeg"] = lambda: [by_simplejpeg(path) for path in paths]
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(rounds):
+        for way, work in ways.items():
+            begin = time.perf_counter()
+            work()
+            times[way].append(time.perf_counter() - begin)
+    return {way: np.array(values) for way, values in times.items()}
+
+
+def by_pillow(path: str) -> np.ndarray:
+    with Image.open(path) as picture:
+        return np.array(picture.convert("L").resize(SIZE, Image.Resampling.BILINEAR))
+
+
+def by_simplejpeg(path: str) -> np.ndarray:
+    import simplejpeg
+
+    content = Path(path).read_bytes()
+    height, width, *_ = simplejpeg.decode_jpeg_header(content)
+    part = 2 if min(height // TARGET.height, width // TARGET.width) >= 4 else 1
+    gray = simplejpeg.decode_jpeg(content, "GRAY", min_height=-(-height // part), min_width=-(-width // part))
+    return np.array(Image.fromarray(gray[..., 0]).resize(SIZE, Image.Resampling.BILINEAR))
+
+
+def by_processes(paths: list[str], count: int) -> list[np.ndarray]:
+    parts = [paths[first : first + BATCH] for first in range(0, len(paths), BATCH)]
+    with ProcessPoolExecutor(count, get_context("spawn")) as pool:
+        return list(pool.map(decoded, parts))
+
+
+def decoded(paths: list[str]) -> np.ndarray:
+    return np.stack([decode_to(path, TARGET) for path in paths])
+
+
+def written(root: Path, n: int) -> Iterator[tuple[str, Path, int]]:
+    """Write the pictures of each size and format; yield what they are, where, and how many."""
     for height, width in SIZES:
         source = config.Data(name=config.DataName.synthetic, n=min(n, 500))
         images = datasets.load(source, config.Image(height=height, width=width)).images
+        count = n if (width, height) == SIZE else n // 10
         for suffix in ("png", "jpeg"):
             place = root / f"{suffix}{height}"
             for label in images.class_names:
                 (place / label).mkdir(parents=True)
-            for i in range(n):
+            for i in range(count):
                 k = i % len(images)
                 label = images.class_names[images.labels[k]]
                 Image.fromarray(images.pixels[k]).save(place / label / f"{i:06d}.{suffix}")
-            yield f"{suffix} {height}x{width}", place
+            yield f"{suffix} {height}x{width}", place, count
 
 
 def folder(root: Path, workers: int = 0) -> config.Data:
     return config.Data(name=config.DataName.folder, path=str(root), workers=workers)
 
 
-def decode(root: Path, threads: int) -> float:
-    scan(root)
-    begin = time.perf_counter()
-    datasets.load(folder(root, threads), TARGET)
-    return time.perf_counter() - begin
-
-
-def read(path: Path) -> float:
+def read(path: Path) -> tuple[float, float]:
+    """Return the seconds until the set is open, and until every pixel was read."""
     begin = time.perf_counter()
     source = config.Data(name=config.DataName.packed, path=str(path))
-    np.asarray(datasets.load(source, TARGET).images.pixels).sum()
-    return time.perf_counter() - begin
+    images = datasets.load(source, TARGET).images
+    opened = time.perf_counter() - begin
+    np.asarray(images.pixels).sum()
+    return opened, time.perf_counter() - begin
 
 
-def told(seconds: np.ndarray, n: int) -> str:
-    each = 1e6 * seconds / n
-    return f"{np.median(each):9.1f} us ({each.min():.1f}-{each.max():.1f})".rjust(26)
+def told(kind: str, times: dict[str, np.ndarray], n: int) -> str:
+    one = times["one thread"]
+    cells = [f"{kind} ({n} files)"]
+    for way, seconds in times.items():
+        ratio = "" if way == "one thread" else f", {spread(one / seconds)} times one thread's speed"
+        cells.append(f"  {way:<14} {spread(1e6 * seconds / n):>24} us{ratio}")
+    return "\n".join(cells)
 
 
-def spread(ratios: np.ndarray) -> str:
-    return f"{np.median(ratios):.2f} ({ratios.min():.2f}-{ratios.max():.2f})".rjust(20)
+def spread(values: np.ndarray) -> str:
+    return f"{np.median(values):.2f} ({values.min():.2f}-{values.max():.2f})"
 
 
 if __name__ == "__main__":

@@ -124,3 +124,18 @@ def test_the_settings_of_the_file_are_those_of_the_schema(call, monkeypatch):  #
     call("benchmark")
     assert seen == [config.Benchmark(run_dir=seen[0].run_dir)]
     assert cli.COMMANDS["benchmark"].examples
+
+
+def test_a_suite_that_takes_long_leaves_fewer_seconds_to_the_others():
+    names = list(registry.NAMES)
+    shares = [registry.get(name).share for name in names]
+    assert benchmark._seconds(100.0, names, 0.0) == pytest.approx(100.0 * shares[0])
+    # on time: every suite gets its share of the whole
+    assert benchmark._seconds(100.0, names[1:], 100.0 * shares[0]) == pytest.approx(100.0 * shares[1])
+    late = benchmark._seconds(100.0, names[1:], 60.0)
+    assert late == pytest.approx(40.0 * shares[1] / sum(shares[1:]))
+    assert benchmark._seconds(100.0, names[1:], 0.0) == pytest.approx(
+        100.0 * shares[1]
+    )  # not more for being early
+    assert benchmark._seconds(100.0, names[-1:], 130.0) == benchmark.MIN_SECONDS
+    assert benchmark._seconds(100.0, ["hog"], 0.0) == pytest.approx(100.0 * registry.get("hog").share)

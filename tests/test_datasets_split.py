@@ -50,6 +50,22 @@ def test_hold_out_is_scikit_learns():
         assert got.train.dtype == np.intp
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(10, 40), min_size=2, max_size=12),
+    st.floats(0.2, 0.8),
+    st.integers(0, 2**32 - 1),
+)
+def test_hold_out_is_scikit_learns_for_any_counts_ties_and_order(counts, share, seed):
+    images = some(counts)
+    images.labels[:] = np.random.default_rng(seed).permutation(images.labels)
+    got = split(images, config.Split(test=share, seed=seed))
+    n = len(images)
+    train, test = train_test_split(np.arange(n), test_size=share, random_state=seed, stratify=images.labels)
+    assert np.array_equal(got.train, train)
+    assert np.array_equal(got.test, test)
+
+
 def test_folds_are_scikit_learns():
     images = some([20, 12])
     expected = StratifiedKFold(4, shuffle=True, random_state=1).split(np.zeros(32), images.labels)

@@ -318,14 +318,18 @@ def test_colour(axis, source):  # scikit-image PR#2870
     )  # the last one has many ties between channels
     batch = batch > 100 if source == "bool" else batch.astype(source)
     moved = np.moveaxis(batch, -1, axis)
-    got = HogExtractor(channel_axis=axis, dtype="float64").fit_transform(moved)
-    np.testing.assert_allclose(got, [scikit_hog(i, channel_axis=-1) for i in batch], rtol=0, atol=PARITY)
+    for dtype in ("float64", "float32"):
+        got = HogExtractor(channel_axis=axis, dtype=dtype).fit_transform(moved)
+        np.testing.assert_allclose(got, [scikit_hog(i, channel_axis=-1) for i in batch], rtol=0, atol=PARITY)
 
 
-def test_ties_between_channels_go_to_the_first():  # scikit-image PR#2870
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("top", [9, 60, 256])  # lengths of unlike gradients are equal, too: 1, 7 and 5, 5
+def test_ties_between_channels_go_to_the_first(top, dtype):  # scikit-image PR#2870
     rng = np.random.default_rng(0)
-    batch = rng.integers(0, 9, (20, 24, 24, 4)).astype(np.uint8)
-    assert_parity(batch, HogLayout((24, 24), channels=4))
+    batch = rng.integers(0, top, (20, 24, 24, 4)).astype(np.uint8)
+    for n in (4, 9):
+        assert_parity(batch, HogLayout((24, 24), n, channels=4), dtype=dtype)
 
 
 @pytest.mark.parametrize("channels", [None, 3])

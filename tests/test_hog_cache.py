@@ -23,6 +23,8 @@ images = np.random.default_rng(0).integers(0, 256, (3, 24, 32)).astype(sys.argv[
 settings = (images, HogLayout((24, 32)), "L2-Hys", False)
 assert np.abs(hog.hog(*settings, "float32") - reference.hog(*settings, "float64")).max() < 1e-6
 from pipeline.backends.cpu.hog_cells import fast
+from pipeline.backends.cpu.hog_nine import fast_nine
+fast = fast_nine if sys.argv[1] == "uint8" else fast
 print(sum(fast.stats.cache_hits.values()), sum(fast.stats.cache_misses.values()))
 """
 

@@ -26,11 +26,11 @@ def levels(top: int, dtype: str, channels: int | None = None) -> np.ndarray:
     return np.random.default_rng(top).integers(0, top, shape, endpoint=True).astype(dtype)
 
 
-def assert_parity_at_every_number(pixels, sqrt, orientations=ORIENTATIONS, cell=(8, 8)):
+def assert_parity_at_every_number(pixels, sqrt, orientations=ORIENTATIONS, cell=(8, 8), dtype="float64"):
     channels = pixels.shape[3] if pixels.ndim == 4 else None
     for n in orientations:
         layout = HogLayout(pixels.shape[1:3], n, cell, (2, 2), channels)
-        assert_parity(pixels, layout, "L2-Hys", sqrt)
+        assert_parity(pixels, layout, "L2-Hys", sqrt, dtype)
 
 
 PICTURES = {
@@ -58,6 +58,7 @@ def test_pictures(kind):
 def test_colour_pictures(kind):
     pixels, sqrt = PICTURES[kind](crops(data.astronaut(), 3, (40, 56)))
     assert_parity_at_every_number(pixels, sqrt)
+    assert_parity_at_every_number(pixels, sqrt, (4, 8, 9), dtype="float32")
     gray = np.repeat(pixels[..., :1], 3, axis=-1)  # all channels are ties
     assert_parity_at_every_number(gray, sqrt, (4, 9))
 
@@ -68,6 +69,7 @@ def test_colour_pictures(kind):
 def test_few_levels(dtype, top, sqrt):
     assert_parity_at_every_number(levels(top, dtype), sqrt)
     assert_parity_at_every_number(levels(top, dtype, channels=2), sqrt, (8, 9, 16))
+    assert_parity_at_every_number(levels(top, dtype, channels=2), sqrt, (8, 9), dtype="float32")
 
 
 @pytest.mark.parametrize("cell", [(5, 7), (12, 11), (3, 97), (1, 1)])  # the second and third: ordered sums
@@ -188,5 +190,5 @@ def test_the_tests_reach_gradients_in_doubt():
     for kind in ("float64 / 255", "16 levels, root"):
         pixels, sqrt = PICTURES[kind](crops(data.camera(), 12))
         worker = cpu.Worker(pixels.dtype, HogLayout((50, 100), 12), 3, sqrt, np.dtype("float64"))
-        worker(pixels, np.empty((12, worker.layout.n_features)))
+        worker(pixels, np.empty((12, worker.layout.n_features)), iter([slice(0, 12)]))
         assert worker.aside[3][0] > 0

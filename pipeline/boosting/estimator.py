@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.model_selection import train_test_split
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_random_state
 
@@ -267,6 +266,10 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = classes
 
     def _cut_validation(self, backend, X, y, weight):
+        from sklearn.model_selection import (
+            train_test_split,  # half a second, which most fits need not wait for
+        )
+
         size = max(round(self.validation_fraction * len(y)), self.classes_.size)
         try:
             kept, held = train_test_split(

@@ -7,6 +7,8 @@ import datetime
 import json
 import logging
 import math
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +46,14 @@ def run(cfg: config.Benchmark, stages: Stages | None = None) -> None:
     """
     stages = stages or Stages()
     names = registry.chosen(cfg.suite)
-    found = []
+    found: list[measure.SuiteResult] = []
+    begin = time.perf_counter()
     with backends.get("cpu").threads(cfg.threads) as threads:
         setup = registry.Setup(cfg.size.name, threads, cfg.device, cfg.seed, _free_memory())
-        for name in names:
+        for number, name in enumerate(names):
+            seconds = _seconds(cfg.seconds, names[number:], time.perf_counter() - begin)
             with stages(name), progress(name, "steps") as tell:
-                found.append(measure.run(name, setup, cfg.repeats, _seconds(cfg, name), tell))
+                found.append(measure.run(name, setup, cfg.repeats, seconds, tell))
             benchmark_tables.show(found[-1])
     _write(cfg, threads, found)
     benchmark_tables.legend(found)
@@ -70,9 +74,15 @@ def _free_memory() -> int:
     return int(psutil.virtual_memory().available)
 
 
-def _seconds(cfg: config.Benchmark, name: str) -> float:
-    """Return the seconds for a suite: its share of what all suites may take, whichever are asked for."""
-    return max(MIN_SECONDS, cfg.seconds * registry.get(name).share)
+def _seconds(seconds: float, names: Sequence[str], passed: float) -> float:
+    """Return the seconds for the first of the suites `names` that are left: its share of what all suites may take.
+
+    What is left of `seconds` after `passed` is shared out by the suites that are left, so that one that took longer,
+    on a slow or busy machine, leaves fewer rounds to the others. None gets more than its share of the whole.
+    """
+    shares = [registry.get(name).share for name in names]
+    left = max(seconds - passed, 0.0) * shares[0] / sum(shares)
+    return max(MIN_SECONDS, min(left, seconds * shares[0]))
 
 
 def _write(cfg: config.Benchmark, threads: int, found: list[measure.SuiteResult]) -> None:

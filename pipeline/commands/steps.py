@@ -227,9 +227,10 @@ def write_predictions(
     with atomic(path) as stream:
         writer = csv.writer(stream)
         writer.writerow(["path", "label", "predicted", *prediction_columns(class_names)])
-        for name, label, row in zip(paths, labels, proba, strict=True):
+        rows = zip(paths, labels.tolist(), proba.argmax(axis=1).tolist(), proba.tolist(), strict=True)
+        for name, label, predicted, row in rows:
             chances = [f"{value:.6g}" for value in row]
-            writer.writerow([name, class_names[label], class_names[int(row.argmax())], *chances])
+            writer.writerow([name, class_names[label], class_names[predicted], *chances])
 
 
 def circumstances(stages: Stages) -> dict[str, Any]:

@@ -17,7 +17,11 @@ Rules
   NaN included, rejects the file with the range found.
 - 32-bit and signed integers: rejected, since no scale is agreed on.
 - Orientation: the EXIF orientation is applied, mirrored ones too. A broken EXIF block is passed over.
+- Large JPEG: decoded at 1/2, 1/4 or 1/8 of its size, the smallest that still has at least ``GAP`` times the rows and
+  columns it is brought to. The inverse cosine transform of fewer coefficients does the halving.
 - Fit: see ``fit``.
+
+Plain PNG and JPEG files take a shorter way to the same pixels, see ``plain``.
 """
 
 from __future__ import annotations
@@ -27,15 +31,16 @@ import logging
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageFile
 
 from pipeline import config
-from pipeline.datasets import reasons
+from pipeline.datasets import plain, reasons
 
 FORMATS = ("PNG", "JPEG", "PPM", "TIFF", "BMP", "GIF", "WEBP", "AVIF", "JPEG2000", "PCX", "SGI", "ICO")
+GAP = 2  # a JPEG is not shrunk while decoding below this many times the size it is brought to
 _ORIENTATION = 0x0112
 _BITS_PER_SAMPLE, _PHOTOMETRIC = 258, 262
 _TRANSPOSE = {
@@ -47,6 +52,9 @@ _TRANSPOSE = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+# Orientations for which the first stored column becomes the right edge, or the first stored row the lower one, or,
+# turned by 90 degrees, the first row the right edge, the first column the lower one.
+_FROM_RIGHT, _FROM_BELOW = (2, 3, 6, 7), (3, 4, 7, 8)
 
 
 class DecodeError(Exception):
@@ -71,36 +79,60 @@ def decode(path: str | Path, max_pixels: int = config.Data.max_pixels) -> np.nda
     DecodeError
         With the reason, whatever is wrong with the file.
     """
-    return np.array(_read_gray(path, max_pixels))
+    return np.array(_read_gray(path, max_pixels).picture)
 
 
 def decode_to(path: str | Path, image: config.Image, max_pixels: int = config.Data.max_pixels) -> np.ndarray:
     """Decode a file and bring it to ``image.height`` x ``image.width``; as ``decode`` otherwise."""
-    gray = _read_gray(path, max_pixels)
+    gray = _read_gray(path, max_pixels, image)
     try:
-        return np.array(fit(gray, image))
+        return np.asarray(fit(gray.picture, image, gray.whole, gray.box))
     except MemoryError as error:
         raise DecodeError(reasons.of_error(error, b"")) from error
 
 
-def fit(gray: Image.Image, image: config.Image) -> Image.Image:
+def fit(
+    gray: Image.Image,
+    image: config.Image,
+    whole: tuple[int, int] | None = None,
+    box: tuple[float, float, float, float] | None = None,
+) -> Image.Image:
     """Bring a gray picture to ``image.height`` x ``image.width`` with an antialiased bilinear filter.
 
     ``stretch`` squashes the whole picture to the size. ``pad`` keeps the aspect ratio, centres the picture
     (an odd pixel goes right or below) and fills the rest with the picture's own mean gray, rounded, so that
-    the seam adds as little gradient as one value can.
+    the seam adds as little gradient as one value can. Of a picture that was shrunk while it was decoded, `whole` is
+    the (width, height) it had, and `box` (left, upper, right, lower) where it lies in `gray`.
     """
-    size = (image.width, image.height)
-    if image.fit is config.Fit.stretch:
-        return gray.resize(size, Image.Resampling.BILINEAR)
-    scale = min(image.width / gray.width, image.height / gray.height)
-    width = min(image.width, max(1, round(gray.width * scale)))
-    height = min(image.height, max(1, round(gray.height * scale)))
-    small = gray.resize((width, height), Image.Resampling.BILINEAR)
+    width, height = _inner(whole or gray.size, image)
+    if gray.size == (image.width, image.height) and box is None:
+        return gray
+    small = gray.resize((width, height), Image.Resampling.BILINEAR, box)
+    if (width, height) == (image.width, image.height):
+        return small
     mean = int(np.asarray(small).mean() + 0.5)
-    canvas = Image.new("L", size, mean)
+    canvas = Image.new("L", (image.width, image.height), mean)
     canvas.paste(small, ((image.width - width) // 2, (image.height - height) // 2))
     return canvas
+
+
+def _inner(size: tuple[int, int], image: config.Image) -> tuple[int, int]:
+    """Return the (width, height) that a picture of this size takes up of the uniform one."""
+    if image.fit is config.Fit.stretch:
+        return image.width, image.height
+    scale = min(image.width / size[0], image.height / size[1])
+    width = min(image.width, max(1, round(size[0] * scale)))
+    height = min(image.height, max(1, round(size[1] * scale)))
+    return width, height
+
+
+def _shrinking(size: tuple[int, int], image: config.Image | None) -> int:
+    """Return the number by which width and height of a JPEG are divided while it is decoded: 1, 2, 4 or 8."""
+    if image is None:
+        return 1
+    width, height = _inner(size, image)
+    most = min(size[0] // (GAP * width), size[1] // (GAP * height))
+    return 8 if most >= 8 else 4 if most >= 4 else 2 if most >= 2 else 1
 
 
 @contextlib.contextmanager
@@ -122,20 +154,48 @@ def quiet() -> Iterator[None]:
         log.setLevel(level)
 
 
-def _read_gray(path: str | Path, max_pixels: int) -> Image.Image:
-    """Return a loaded picture of mode L, upright."""
+class _Gray(NamedTuple):
+    """An upright picture of mode L, and if it was shrunk `whole` and `box` as :func:`fit` takes them."""
+
+    picture: Image.Image
+    whole: tuple[int, int] | None = None
+    box: tuple[float, float, float, float] | None = None
+
+
+def _read_gray(path: str | Path, max_pixels: int, image: config.Image | None = None) -> _Gray:
+    """Return a loaded picture; it may be shrunk if it is to be brought to `image`."""
     try:
-        with Path(path).open("rb") as file:
-            picture = _open(file, max_pixels)
+        found = plain.read(path, max_pixels, lambda size: _shrinking(size, image))
+        if found is not None:
+            return _upright(_to_gray(found.picture), found.shrunk, 1)
+        with open(path, "rb") as file:
+            picture, shrunk = _open(file, max_pixels, image)
             orientation = _orientation(picture)
-            gray = _to_gray(picture)
-            turn = _TRANSPOSE.get(orientation)
-            return gray if turn is None else gray.transpose(turn)
+            return _upright(_to_gray(picture), shrunk, orientation)
     except (OSError, ValueError, MemoryError) as error:  # the file is gone, or a conversion that Pillow lacks
         raise DecodeError(reasons.of_error(error, b"")) from error
 
 
-def _open(file: BinaryIO, max_pixels: int) -> ImageFile.ImageFile:
+def _upright(gray: Image.Image, shrunk: plain.Shrunk | None, orientation: int) -> _Gray:
+    """Turn a picture as its orientation says.
+
+    The last row and column of a shrunken one may lie in it but in part: a picture of 9 columns halved has 4.5.
+    """
+    turn = _TRANSPOSE.get(orientation)
+    if turn is not None:
+        gray = gray.transpose(turn)
+    if shrunk is None:
+        return _Gray(gray)
+    whole = (shrunk.width, shrunk.height) if orientation < 5 else (shrunk.height, shrunk.width)
+    width, height = whole[0] / shrunk.part, whole[1] / shrunk.part
+    left = gray.width - width if orientation in _FROM_RIGHT else 0.0
+    upper = gray.height - height if orientation in _FROM_BELOW else 0.0
+    return _Gray(gray, whole, (left, upper, left + width, upper + height))
+
+
+def _open(
+    file: BinaryIO, max_pixels: int, image: config.Image | None
+) -> tuple[ImageFile.ImageFile, plain.Shrunk | None]:
     """Open and load the first frame; what Pillow raises becomes a reason."""
     head = file.read(reasons.HEAD_BYTES)
     reason = reasons.of_content(head)
@@ -151,11 +211,24 @@ def _open(file: BinaryIO, max_pixels: int) -> ImageFile.ImageFile:
         raise DecodeError(reasons.of_error(error, head, file)) from error
     _check_size(picture, max_pixels)
     try:
+        shrunk = _draft(picture, image)
         picture.load()  # never again after a failure: a second load returns a half-decoded picture
     except Exception as error:
         raise DecodeError(reasons.of_error(error, head)) from error
     _check_size(picture, max_pixels)  # an icon learns its size only now
-    return picture
+    return picture, shrunk
+
+
+def _draft(picture: ImageFile.ImageFile, image: config.Image | None) -> plain.Shrunk | None:
+    """Have a large JPEG shrunk when it is loaded."""
+    if picture.format not in ("JPEG", "MPO"):
+        return None
+    width, height = picture.size
+    part = _shrinking((width, height) if _orientation(picture) < 5 else (height, width), image)
+    if part == 1:
+        return None
+    picture.draft(None, (width // part, height // part))
+    return plain.Shrunk(width, height, part)
 
 
 def _check_size(picture: Image.Image, max_pixels: int) -> None:
@@ -177,7 +250,7 @@ def _orientation(picture: Image.Image) -> int:
     return value if isinstance(value, int) else 1
 
 
-def _to_gray(picture: ImageFile.ImageFile) -> Image.Image:
+def _to_gray(picture: Image.Image) -> Image.Image:
     mode = picture.mode
     if mode == "L":
         return picture
@@ -194,7 +267,7 @@ def _to_gray(picture: ImageFile.ImageFile) -> Image.Image:
     return picture.convert("L")
 
 
-def _scale_integers(values: np.ndarray, picture: ImageFile.ImageFile) -> np.ndarray:
+def _scale_integers(values: np.ndarray, picture: Image.Image) -> np.ndarray:
     top = 2 ** _tiff_bits(picture) - 1
     low, high = int(values.min()), int(values.max())
     if low < 0 or high > top:
@@ -203,7 +276,7 @@ def _scale_integers(values: np.ndarray, picture: ImageFile.ImageFile) -> np.ndar
     return 255 - scaled if _white_is_zero(picture) else scaled
 
 
-def _scale_floats(values: np.ndarray, picture: ImageFile.ImageFile) -> np.ndarray:
+def _scale_floats(values: np.ndarray, picture: Image.Image) -> np.ndarray:
     low, high = float(values.min()), float(values.max())  # NaN anywhere makes both NaN
     if not (low >= 0.0 and high <= 1.0):
         found = "NaN" if np.isnan(low) else f"values from {low:.4g} to {high:.4g}"
@@ -212,13 +285,13 @@ def _scale_floats(values: np.ndarray, picture: ImageFile.ImageFile) -> np.ndarra
     return 255 - scaled if _white_is_zero(picture) else scaled
 
 
-def _tiff_bits(picture: ImageFile.ImageFile) -> int:
+def _tiff_bits(picture: Image.Image) -> int:
     tags = getattr(picture, "tag_v2", None)
     bits = 16 if tags is None else int(tags.get(_BITS_PER_SAMPLE, (16,))[0])
     return bits if 9 <= bits <= 16 else 16
 
 
-def _white_is_zero(picture: ImageFile.ImageFile) -> bool:
+def _white_is_zero(picture: Image.Image) -> bool:
     """Pillow inverts 8-bit TIFFs whose zero is white, but not deeper ones."""
     tags = getattr(picture, "tag_v2", None)
     return tags is not None and tags.get(_PHOTOMETRIC) == 0

@@ -83,7 +83,8 @@ def scan(root: Path) -> Listing:
     if not root.is_dir():
         found = "a file, not a folder" if root.exists() else "no such folder"
         raise DataError(f"data.path={root}: {found}; expected a folder with one sub-folder for each class")
-    seen = {_identity(above) for above in (root.resolve(), *root.resolve().parents)}
+    seen = {_identity(folder) for folder in (root.resolve(), *root.resolve().parents)}
+    above = len(_start(root))
     try:
         folders, files, broken = _list(root)
     except OSError as error:
@@ -91,8 +92,8 @@ def scan(root: Path) -> Listing:
     listing = Listing(tuple(_clean(folder.name) for folder in folders))
     for label, folder in enumerate(folders):
         _walk(folder, root, label, set(seen), listing)
-    listing.entries.extend(Entry(_relative(one.path, root), str(one.path), -1, *one[1:]) for one in files)
-    listing.rejected.extend(Rejected(_relative(file, root), "a link to nothing") for file in broken)
+    listing.entries.extend(Entry(_relative(one.path, above), one.path, -1, *one[1:]) for one in files)
+    listing.rejected.extend(Rejected(_relative(file, above), "a link to nothing") for file in broken)
     if not listing.entries and not listing.rejected:
         raise DataError(
             f"data.path={root}: holds no pictures; expected files, for training in one sub-folder for each class"
@@ -156,9 +157,9 @@ def usable_cores() -> int:
 
 def _walk(folder: Path, root: Path, label: int, seen: set[tuple[int, int]], listing: Listing) -> None:
     """Add every file below a class folder; ``seen`` holds the folders that must not be entered (again)."""
-    pending = [folder]
+    pending, above = [folder], len(_start(root))
     files: list[_File] = []
-    broken: list[Path] = []
+    broken: list[str] = []
     while pending:
         current = pending.pop()
         try:
@@ -169,48 +170,52 @@ def _walk(folder: Path, root: Path, label: int, seen: set[tuple[int, int]], list
             below, here, dangling = _list(current)
         except OSError as error:
             reason = f"folder that cannot be listed: {error.strerror or error}"
-            listing.rejected.append(Rejected(_relative(current, root), reason))
+            listing.rejected.append(Rejected(_relative(current, above), reason))
             continue
         pending.extend(below)
         files.extend(here)
         broken.extend(dangling)
     listing.entries.extend(
         sorted(
-            (Entry(_relative(one.path, root), str(one.path), label, *one[1:]) for one in files),
+            (Entry(_relative(one.path, above), one.path, label, *one[1:]) for one in files),
             key=lambda e: e.name,
         )
     )
-    listing.rejected.extend(Rejected(_relative(file, root), "a link to nothing") for file in sorted(broken))
+    listing.rejected.extend(Rejected(_relative(file, above), "a link to nothing") for file in sorted(broken))
 
 
 class _File(NamedTuple):
-    path: Path
+    path: str  # text: a Path takes longer to make than the file to look up
     size: int
     time: int
 
 
-def _list(folder: Path) -> tuple[list[Path], list[_File], list[Path]]:
+def _list(folder: Path) -> tuple[list[Path], list[_File], list[str]]:
     """Return the sub-folders, the files that may be pictures and the broken links, each sorted."""
     folders, files, broken = [], [], []
+    start = _start(folder)
     with os.scandir(folder) as found:
         names = sorted(entry.name for entry in found)
     for name in names:
         if name.startswith(".") or name.lower() in SYSTEM_NAMES:
             continue
-        path = folder / name
+        path = start + name
         try:
-            status = path.stat()
-            mode = status.st_mode
+            status = os.stat(path)
         except OSError:  # the target is gone, or the link points at itself
             broken.append(path)
             continue
-        if stat.S_ISDIR(mode):
-            folders.append(path)
-        elif (
-            stat.S_ISREG(mode) and path.suffix.lower() not in SIDE_SUFFIXES
-        ):  # no pipes: reading one would hang
+        if stat.S_ISDIR(status.st_mode):
+            folders.append(folder / name)
+        # no pipes: reading one would hang
+        elif stat.S_ISREG(status.st_mode) and os.path.splitext(name)[1].lower() not in SIDE_SUFFIXES:
             files.append(_File(path, status.st_size, status.st_mtime_ns))
     return folders, files, broken
+
+
+def _start(folder: Path) -> str:
+    """Return what the paths of files in a folder begin with, as pathlib would write them."""
+    return "" if folder == Path() else os.path.join(folder, "")
 
 
 def _identity(folder: Path) -> tuple[int, int]:
@@ -218,8 +223,9 @@ def _identity(folder: Path) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _relative(path: Path, root: Path) -> str:
-    return _clean(path.relative_to(root).as_posix())
+def _relative(path: str | Path, above: int) -> str:
+    """Return the path without its first `above` characters, with forward slashes."""
+    return _clean(str(path)[above:].replace(os.sep, "/"))
 
 
 def _clean(name: str) -> str:

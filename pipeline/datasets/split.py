@@ -148,8 +148,6 @@ def _needed(share: float) -> int:
 def _stratified(
     images: Images, labels: np.ndarray, among: np.ndarray, *, share: float, seed: int, setting: str
 ) -> Split:
-    from sklearn.model_selection import train_test_split
-
     mine = labels[among]
     counts = np.bincount(mine, minlength=len(images.class_names))
     n_test = math.ceil(share * len(among))
@@ -166,7 +164,7 @@ def _stratified(
             f"for {n_classes} classes; "
             "each part needs at least one picture of each class: add pictures or change the share"
         )
-    train, test = train_test_split(among, test_size=share, random_state=seed, stratify=mine)
+    train, test = (among[side] for side in _stratified_draw(mine, n_test, seed))
     for part in (train, test):
         missing = np.flatnonzero(np.bincount(labels[part], minlength=n_classes) == 0)
         if missing.size:
@@ -174,6 +172,41 @@ def _stratified(
             needed = max(_needed(share), count + 1)
             raise DataError(_too_small(images.class_names[missing[0]], count, "pictures", where, needed))
     return Split(train, test)
+
+
+def _stratified_draw(labels: np.ndarray, n_test: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the positions of both sides, exactly those of scikit-learn's ``train_test_split(stratify=labels)``.
+
+    Written here because importing ``sklearn.model_selection`` takes longer than HoG of ten thousand images. Every
+    draw from the random numbers is made in scikit-learn's order: shares, one permutation for each class, and one for
+    each side.
+    """
+    rng = np.random.RandomState(seed)  # scikit-learn's generator
+    counts = np.bincount(labels)
+    counts_train = _shares(counts, len(labels) - n_test, rng)
+    counts_test = _shares(counts - counts_train, n_test, rng)
+    order = np.argsort(labels, kind="stable")
+    train, test = [], []
+    for members, n, m in zip(np.split(order, np.cumsum(counts)[:-1]), counts_train, counts_test, strict=True):
+        shuffled = members[rng.permutation(len(members))]
+        train.append(shuffled[:n])
+        test.append(shuffled[n : n + m])
+    return rng.permutation(np.concatenate(train)), rng.permutation(np.concatenate(test))
+
+
+def _shares(counts: np.ndarray, total: int, rng: np.random.RandomState) -> np.ndarray:
+    """Return how many of `total` each class gets by its count: largest remainders first, ties drawn at random."""
+    exact = counts / counts.sum() * total
+    given = np.floor(exact)
+    left = int(total - given.sum())
+    for remainder in np.unique(exact - given)[::-1]:
+        if left <= 0:
+            break
+        tied = np.flatnonzero(exact - np.floor(exact) == remainder)
+        chosen = rng.choice(tied, size=min(len(tied), left), replace=False)
+        given[chosen] += 1
+        left -= len(chosen)
+    return given.astype(int)
 
 
 def _by_group(

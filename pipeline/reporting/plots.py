@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from pipeline.files import atomic
 from pipeline.reporting.benchmark_tables import duration
 from pipeline.reporting.tables import shown
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from pipeline.benchmarks.measure import RowResult, SuiteResult
 
 BAR_COLOURS = {
@@ -26,11 +25,26 @@ BAR_COLOURS = {
     "absent": "0.6",
     "wrong": "#b00020",
 }
+# matplotlib is imported by the functions that draw: it takes as long as reading ten thousand images
 LONGEST_NAME = 18  # characters of a class name that a plot shows
+
+
+def _figure(width: float, height: float) -> Figure:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _whole_numbers(axis: Any) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _save(figure: Figure, path: str | Path, grow: bool = False) -> None:
     """Write the figure; `grow` lets it grow where long names would be cut."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     FigureCanvasAgg(figure)
     with atomic(path, "wb") as stream, warnings.catch_warnings():
         # A class name in a script that the font lacks is drawn as boxes; the tables name it.
@@ -58,7 +72,7 @@ def confusion_matrix(confusion: np.ndarray, class_names: Sequence[str], path: st
     share = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
     side = min(max(4.2, 1.8 + 0.36 * n), 18.0)
     size = float(np.clip(11 - 0.11 * n, 5.5, 9.5))
-    figure = Figure(figsize=(side + 0.9, side), layout="constrained")
+    figure = _figure(side + 0.9, side)
     axes = figure.add_subplot()
     picture = axes.imshow(share, cmap="Blues", vmin=0.0, vmax=1.0)
     for i, j in zip(*np.nonzero(confusion), strict=True):
@@ -88,7 +102,7 @@ def learning_curve(train: Sequence[float], validation: Sequence[float], kept: in
     path : str or Path
         PNG file to write.
     """
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    figure = _figure(6.4, 4.0)
     axes = figure.add_subplot()
     marker = "o" if len(train) < 20 else None  # a single round is a point, not a line
     axes.plot(range(1, len(train) + 1), train, label="training", color="#1f5fa8", marker=marker, ms=3)
@@ -108,7 +122,7 @@ def learning_curve(train: Sequence[float], validation: Sequence[float], kept: in
         axes.set_yscale("log")
     else:
         axes.set_ylim(bottom=0.0)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _whole_numbers(axes.xaxis)
     axes.set_xlabel("boosting round")
     axes.set_ylabel("log-loss (nats)")
     axes.grid(alpha=0.3)
@@ -128,15 +142,13 @@ def cell_importances(importances: np.ndarray, path: str | Path) -> None:
     """
     rows, cols = importances.shape
     width = float(np.clip(0.55 * cols, 4.0, 12.0))
-    figure = Figure(
-        figsize=(width + 1.2, float(np.clip(width * rows / cols, 2.2, 12.0)) + 0.9), layout="constrained"
-    )
+    figure = _figure(width + 1.2, float(np.clip(width * rows / cols, 2.2, 12.0)) + 0.9)
     axes = figure.add_subplot()
     picture = axes.imshow(100.0 * importances, cmap="viridis", vmin=0.0)
     axes.set_xlabel("cell column")
     axes.set_ylabel("cell row")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    _whole_numbers(axes.xaxis)
+    _whole_numbers(axes.yaxis)
     axes.set_title("Importance of each cell", fontsize=11)
     figure.colorbar(picture, ax=axes, shrink=0.8, label="percent of the whole")
     _save(figure, path)
@@ -153,7 +165,7 @@ def benchmark_bars(suites: Sequence[SuiteResult], path: str | Path) -> None:
         PNG file to write.
     """
     counts = [len(suite.rows) for suite in suites]
-    figure = Figure(figsize=(9.0, 0.24 * sum(counts) + 0.95 * len(suites) + 0.3), layout="constrained")
+    figure = _figure(9.0, 0.24 * sum(counts) + 0.95 * len(suites) + 0.3)
     panels = figure.subplots(len(suites), 1, squeeze=False, height_ratios=[n + 1 for n in counts])[:, 0]
     for axes, suite in zip(panels, suites, strict=True):
         _bar_panel(axes, suite)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,9 +60,8 @@ def hog(
 
     Notes
     -----
-    Memory beyond the result is a few hundred kB per thread. Images are shared out among
-    ``numba.get_num_threads()`` threads in static chunks, and each image's features depend on that image only:
-    results do not depend on threads.
+    Memory beyond the result is a few hundred kB per thread. ``numba.get_num_threads()`` threads take chunks of images
+    in turns, and each image's features depend on that image only: results do not depend on threads.
 
     References
     ----------
@@ -143,6 +143,10 @@ def _run(
     )
 
 
+# The kernels that are compiled for what a worker is made for: looking at the types of their arguments takes time.
+_prepared: dict[tuple, set] = {}
+
+
 class Worker:
     """Scratch memory of one thread, and the kernels' arguments."""
 
@@ -154,7 +158,7 @@ class Worker:
         from pipeline.backends.cpu.hog_nine import ORIENTATIONS
 
         self.layout, self.norm, self.sqrt = layout, norm, transform_sqrt
-        self.prepared: set = set()
+        self.prepared = _prepared.setdefault((source, layout, norm, transform_sqrt, out), set())
         rows, cols = layout.cells
         height, width = layout.image_shape
         gray = layout.channels is None
@@ -162,10 +166,10 @@ class Worker:
         self.exact = hog_rules.exact(source, transform_sqrt)
         # differences of 8-bit pixels and their squares are exact in float32; all else needs float64
         narrow = source in (np.uint8, np.int8, np.bool_) and out == np.float32
-        small = narrow and gray and not transform_sqrt and not self.follow
+        small = narrow and not transform_sqrt and not self.follow
         subtract = np.dtype(np.float32) if small else hog_rules.float_type(source)
         total = np.dtype(np.float32 if small else np.float64)
-        self.source = np.dtype(np.uint8) if small and source != np.int8 else subtract
+        self.source = np.dtype(np.uint8) if small and gray and source != np.int8 else subtract
         self.chunk = max(1, CHUNK_BYTES // (height * width * (layout.channels or 1) * self.source.itemsize))
         bins = -(-layout.orientations // GROUP) * GROUP
         self.used = rows * layout.pixels_per_cell[0], cols * layout.pixels_per_cell[1]
@@ -176,7 +180,9 @@ class Worker:
         self.for_fast = (np.zeros(3 * ROWS * TILE, total), self.candidate, np.zeros(bins * TILE, total))
         self.aside = None if self.exact or self.follow else self._lists()
         self.padded = np.zeros(1 + height * width + TILE + 1, subtract)
-        nine = small and layout.orientations == ORIENTATIONS and layout.pixels_per_cell[0] % ROWS == 0
+        nine = (
+            small and gray and layout.orientations == ORIENTATIONS and layout.pixels_per_cell[0] % ROWS == 0
+        )
         self.reflected = np.zeros((height + 2) * (width + 2) + TILE + 2, subtract) if nine else None
         self.for_ordered = (
             np.zeros(self.used[1], total),
@@ -204,10 +210,9 @@ class Worker:
             np.empty(room),
         )
 
-    def __call__(self, pixels: np.ndarray, out: np.ndarray) -> None:
-        """Write the features of `pixels` to `out`, chunk by chunk."""
-        for first in range(0, len(pixels), self.chunk):
-            part = slice(first, first + self.chunk)
+    def __call__(self, pixels: np.ndarray, out: np.ndarray, parts: Iterator[slice]) -> None:
+        """Write the features of `pixels` to `out`, one of the `parts` after another; other threads take theirs."""
+        for part in parts:
             self._chunk(self._convert(pixels[part]), out[part])
 
     def compile(self, out: np.ndarray) -> None:
@@ -239,29 +244,20 @@ class Worker:
 
     def _fast(self, images: np.ndarray, squares: bool, hist: np.ndarray, sums: np.ndarray) -> np.ndarray:
         """Fill `hist` and `sums` the branch-free way; return the numbers of the images that need the other."""
-        from pipeline.backends.cpu import hog_cells, hog_doubts
+        from pipeline.backends.cpu import hog_cells, hog_doubts, hog_nine
 
-        layout, aside = self.layout, self.aside
-        settings = (layout.pixels_per_cell, layout.orientations, self.cot)
-        redo = np.zeros(len(images), bool)
+        layout, aside, n = self.layout, self.aside, len(images)
+        flat, cell, acc = images.reshape(n, -1), layout.pixels_per_cell, self.for_fast[2]
+        redo = np.zeros(n, bool)
+        if self.reflected is not None:
+            work = (*layout.image_shape, self.reflected, cell, self.cot, acc)
+            self._call(hog_nine.fast_nine, (flat, *work, squares, hist, sums))
+            return np.flatnonzero(redo)
         if aside is not None:
             aside[3][0] = 0
-        self._call(
-            hog_cells.fast,
-            (
-                images,
-                images.reshape(len(images), -1),
-                self.padded,
-                self.reflected,
-                *settings,
-                *self.for_fast,
-                squares,
-                hist,
-                sums,
-                aside,
-                redo,
-            ),
-        )
+        settings = (cell, layout.orientations, self.cot)
+        answer = (squares, hist, sums, aside, redo)
+        self._call(hog_cells.fast, (images, flat, self.padded, *settings, *self.for_fast, *answer))
         if aside is not None and aside[3][0]:
             where, x, y = (values[: aside[3][0]] for values in aside[4:])
             scale = 1.0 / math.prod(layout.pixels_per_cell)
@@ -288,7 +284,7 @@ class Worker:
     def _call(self, compiled, arguments: tuple) -> None:
         from pipeline.backends.cpu.jit import prepare
 
-        if compiled not in self.prepared:  # types are the same for each chunk, and looking at them takes time
+        if compiled not in self.prepared:
             prepare(compiled, *arguments)
             self.prepared.add(compiled)
         compiled(*arguments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pipeline.backends.cpu.jit import kernel, summing_part
+from pipeline.backends.cpu.jit import summing_kernel, summing_part
 
 L1_SQRT, L2, L2_HYS = 1, 2, 3  # places in config.BLOCK_NORMS; 0 is L1
 EPS = 1e-5
@@ -76,39 +76,34 @@ def write_block(block, scale, again, norm, out):
             out[k] = block[k] * scale
 
 
-@summing_part
-def blocks(hist, sums, strips, scales, orientations, block, norm, out):
-    """Normalise every block of hist and write it once to out (features,), in order.
+@summing_kernel
+def normalise(hist, sums, strips, scales, orientations, block, norm, out):
+    """Features of a chunk: hist (n, cell rows, cell cols * orientations), sums (n, cells) to out (n, features).
 
-    In a strip each block lies in one piece, which overlaps the next. Norms of all blocks are taken together,
-    so that no block waits for a square root.
+    Every block is normalised and written once, in order. In a strip each block lies in one piece, which overlaps the
+    next. Norms of all blocks of an image are taken together, so that no block waits for a square root.
     """
     t = hist.dtype.type
     width = block[1] * orientations
     size = block[0] * width
-    cols = hist.shape[1] // orientations
-    down = hist.shape[0] - block[0] + 1
-    block_scales(sums, cols, block, norm, scales)
-    gather(hist, width, orientations, strips)
+    cols = hist.shape[2] // orientations
+    down = hist.shape[1] - block[0] + 1
     scale, again = scales[0], scales[1]
-    if norm == L2_HYS:
-        again[:] = 0
-        for c in range(strips.shape[0]):
-            for r in range(down):
+    for image in range(hist.shape[0]):
+        block_scales(sums[image], cols, block, norm, scales)
+        gather(hist[image], width, orientations, strips)
+        if norm == L2_HYS:
+            again[:] = 0
+            for c in range(strips.shape[0]):
+                for r in range(down):
+                    block_of = strips[c, r * width : r * width + size]
+                    again[r * cols + c] = clipped_squares(block_of, scale[r * cols + c])
+            for i in range(again.shape[0]):
+                again[i] = t(1) / math.sqrt(again[i] + t(EPS) * t(EPS))
+        p = 0
+        for r in range(down):
+            for c in range(strips.shape[0]):
+                i = r * cols + c
                 block_of = strips[c, r * width : r * width + size]
-                again[r * cols + c] = clipped_squares(block_of, scale[r * cols + c])
-        for i in range(again.shape[0]):
-            again[i] = t(1) / math.sqrt(again[i] + t(EPS) * t(EPS))
-    p = 0
-    for r in range(down):
-        for c in range(strips.shape[0]):
-            i = r * cols + c
-            write_block(strips[c, r * width : r * width + size], scale[i], again[i], norm, out[p : p + size])
-            p += size
-
-
-@kernel
-def normalise(hist, sums, strips, scales, orientations, block, norm, out):
-    """Features of a chunk: hist (n, cell rows, cell cols * orientations), sums (n, cells) to out (n, features)."""
-    for i in range(hist.shape[0]):
-        blocks(hist[i], sums[i], strips, scales, orientations, block, norm, out[i])
+                write_block(block_of, scale[i], again[i], norm, out[image, p : p + size])
+                p += size

@@ -14,8 +14,8 @@ product, and for integers of 16 bits one float64 product, decides every pair as 
 from __future__ import annotations
 
 from pipeline.backends.cpu.hog_doubts import TOO_LARGE, set_aside
+from pipeline.backends.cpu.hog_fold import fold_columns
 from pipeline.backends.cpu.hog_gradients import ROWS, TILE, fold, folded_gradient, strongest, vertical
-from pipeline.backends.cpu.hog_nine import accumulate_nine, reflect
 from pipeline.backends.cpu.jit import kernel, part
 
 GROUP = 3  # orientation bins that are filled in one sweep
@@ -60,29 +60,6 @@ def accumulate(work, cot, acc):
 
 
 @part
-def fold_columns(acc, cell_cols, orientations, scale, squares, cells, sums):
-    """Sum the columns of each cell of a tile: acc (bins * TILE,) to cells (cells * orientations,), scaled.
-
-    sums (cells,) receives the sum of each cell's bins, or of their squares.
-    """
-    t = cells.dtype.type
-    sums[:] = 0
-    for k in range(orientations):
-        line = acc[k * TILE : (k + 1) * TILE]
-        for c in range(sums.shape[0]):
-            p = line[c * cell_cols : (c + 1) * cell_cols]
-            if cell_cols == 8:  # the usual size, written out so that it becomes vector adds
-                total = ((p[0] + p[4]) + (p[1] + p[5])) + ((p[2] + p[6]) + (p[3] + p[7]))
-            else:
-                total = t(0)
-                for i in range(cell_cols):
-                    total += p[i]
-            total *= scale
-            cells[c * orientations + k] = total
-            sums[c] += total * total if squares else total
-
-
-@part
 def tile_row(pixels, padded, row, first, columns, line, candidate):
     """Write one tile's folded gradients of one image row to `line`, the row's place in the work space."""
     height, width = pixels.shape[1], pixels.shape[2]
@@ -124,76 +101,21 @@ def tile_rows(pixels, padded, top, first, columns, cell, cot, work, candidate, a
 
 
 @part
-def histograms(
-    pixels,
-    padded,
-    reflected,
-    cell,
-    orientations,
-    cot,
-    work,
-    candidate,
-    acc,
-    squares,
-    hist,
-    sums,
-    aside,
-    first_cell,
-):
-    """Fill hist (cell rows, cell cols * orientations) and sums of one image (c, h, w) the branch-free way.
-
-    Returns whether the ordered way is needed instead: a magnitude or a cell value is not below TOO_LARGE / cell
-    area. `aside` is what `set_aside` needs, or None where no gradient can be in doubt; `first_cell` is the number of
-    the image's first cell in the chunk. `padded` is the image once more, flat, in F, with one pixel before and TILE
-    behind; `reflected` is None, or the image as ``hog_nine`` takes it, and that way is taken. `candidate` is None
-    for grayscale. (Branches on None are compiled only where taken.)
-    """
-    t = hist.dtype.type
-    n_cells = hist.shape[1] // orientations
-    per_tile = TILE // cell[1]
-    scale = t(1) / t(cell[0] * cell[1])
-    large = 0
-    for r in range(hist.shape[0]):
-        for c in range(0, n_cells, per_tile):
-            cells = min(per_tile, n_cells - c)
-            columns = cells * cell[1]
-            here = r * n_cells + c
-            acc[:] = 0
-            if reflected is not None:
-                stride = pixels.shape[2] + 2
-                for k in range(0, cell[0], ROWS):
-                    accumulate_nine(reflected[(r * cell[0] + k) * stride + c * cell[1] :], stride, cot, acc)
-            else:
-                place = first_cell + here
-                large += tile_rows(
-                    pixels,
-                    padded,
-                    r * cell[0],
-                    c * cell[1],
-                    columns,
-                    cell,
-                    cot,
-                    work,
-                    candidate,
-                    acc,
-                    aside,
-                    place,
-                )
-            line = hist[r, c * orientations : (c + cells) * orientations]
-            fold_columns(acc, cell[1], orientations, scale, squares, line, sums[here : here + cells])
-    if aside is not None:
-        limit = TOO_LARGE / (cell[0] * cell[1])
-        for r in range(hist.shape[0]):
-            for i in range(hist.shape[1]):
-                large += not (hist[r, i] < limit)
-    return large > 0
-
-
-@part
 def convert(source, target):
     """Copy one flat array to another of a wider type."""
     for i in range(source.shape[0]):
         target[i] = source[i]
+
+
+@part
+def too_large(hist, cell):
+    """Return whether a cell's value of an image (cell rows, cell cols * orientations) is not below TOO_LARGE / area."""
+    limit = TOO_LARGE / (cell[0] * cell[1])
+    large = 0
+    for r in range(hist.shape[0]):
+        for i in range(hist.shape[1]):
+            large += not (hist[r, i] < limit)
+    return large > 0
 
 
 @kernel
@@ -201,7 +123,6 @@ def fast(
     images,
     flat,
     padded,
-    reflected,
     cell,
     orientations,
     cot,
@@ -216,27 +137,41 @@ def fast(
 ):
     """Histograms of a chunk, images (n, c, h, w) to hist (n, cell rows, cell cols * orientations).
 
-    sums (n, cells) receives the sum of each cell's bins, or of their squares; redo[i] asks for `ordered` instead.
-    `flat` is `images` as (n, c * h * w). Gradients in doubt are missing from hist and sums (see `set_aside`).
+    sums (n, cells) receives the sum of each cell's bins, or of their squares; redo[i] asks for `ordered` instead: a
+    magnitude or a cell value is not below TOO_LARGE / cell area. `flat` is `images` as (n, c * h * w), `padded` work
+    space for one image in F, flat, with one pixel before and TILE behind. `aside` is what `set_aside` needs, or None
+    where no gradient can be in doubt; gradients in doubt are missing from hist and sums. `candidate` is None for
+    grayscale. (Branches on None are compiled only where taken.)
     """
+    t = hist.dtype.type
+    n_cells = hist.shape[2] // orientations
+    per_tile = TILE // cell[1]
+    scale = t(1) / t(cell[0] * cell[1])
     for i in range(images.shape[0]):
-        if reflected is not None:
-            reflect(flat[i], images.shape[2], images.shape[3], reflected)
-        elif candidate is None:
+        if candidate is None:
             convert(flat[i], padded[1:])
-        redo[i] = histograms(
-            images[i],
-            padded,
-            reflected,
-            cell,
-            orientations,
-            cot,
-            work,
-            candidate,
-            acc,
-            squares,
-            hist[i],
-            sums[i],
-            aside,
-            i * sums.shape[1],
-        )
+        large = 0
+        for r in range(hist.shape[1]):
+            for c in range(0, n_cells, per_tile):
+                cells = min(per_tile, n_cells - c)
+                here = r * n_cells + c
+                acc[:] = 0
+                large += tile_rows(
+                    images[i],
+                    padded,
+                    r * cell[0],
+                    c * cell[1],
+                    cells * cell[1],
+                    cell,
+                    cot,
+                    work,
+                    candidate,
+                    acc,
+                    aside,
+                    i * sums.shape[1] + here,
+                )
+                line = hist[i, r, c * orientations : (c + cells) * orientations]
+                fold_columns(acc, cell[1], orientations, scale, squares, line, sums[i, here : here + cells])
+        redo[i] = large > 0
+        if aside is not None:
+            redo[i] = redo[i] or too_large(hist[i], cell)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from pipeline.backends.cpu.jit import part
 
 ROWS = 4  # image rows that are accumulated together: each accumulator is loaded and stored once for the four
@@ -47,15 +49,26 @@ def settle(s, f):
     """Take lengths by the C library's hypot, in type `f`, where two channels are within rounding.
 
     `s` is the work space of `strongest`. Nothing is to do where the two gradients are the same pair, in any
-    order and with any signs.
+    order and with any signs. float32 work space is for 8-bit pixels, whose squares are exact: there only equal
+    lengths are in doubt, and if hypot finds the candidate's longer, the winner's is made shorter.
     """
+    small = s.itemsize == 4
     for i in range(TILE):
         x, y, a, b = abs(s[i]), abs(s[i + TILE]), abs(s[i + 2 * TILE]), abs(s[i + 3 * TILE])
         best, length = s[i + 4 * TILE], s[i + 5 * TILE]
         unlike = min(a, b) != min(x, y) or max(a, b) != max(x, y)
-        if length == math.inf or (abs(length - best) <= NEAR * length and unlike):
-            s[i + 4 * TILE] = f(math.hypot(x, y))
-            s[i + 5 * TILE] = f(math.hypot(a, b))
+        if small:
+            if length == best and unlike and hypot(a, b) > hypot(x, y):
+                s[i + 4 * TILE] = -1
+        elif length == math.inf or (abs(length - best) <= NEAR * length and unlike):
+            s[i + 4 * TILE] = f(hypot(x, y))
+            s[i + 5 * TILE] = f(hypot(a, b))
+
+
+@part
+def hypot(a, b):
+    """Return the C library's float64 hypot."""
+    return math.hypot(np.float64(a), np.float64(b))
 
 
 @part
@@ -69,6 +82,8 @@ def strongest(pixels, row, first, x, y, s):
     """
     stop = x.shape[0]
     f = pixels.dtype.type
+    t = s.dtype.type
+    near, infinite = t(NEAR), t(math.inf)
     gradient(pixels[0], row, first, s[:stop], s[TILE : TILE + stop])
     for i in range(TILE):
         s[i + 4 * TILE] = f(math.sqrt(s[i] * s[i] + s[i + TILE] * s[i + TILE]))
@@ -78,10 +93,10 @@ def strongest(pixels, row, first, x, y, s):
         for i in range(TILE):
             a, b = abs(s[i + 2 * TILE]), abs(s[i + 3 * TILE])
             p, q = abs(s[i]), abs(s[i + TILE])
-            v = f(math.sqrt(a * a + b * b))
+            v = t(f(math.sqrt(a * a + b * b)))
             s[i + 5 * TILE] = v
             unlike = (min(a, b) != min(p, q)) | (max(a, b) != max(p, q))
-            close += ((abs(v - s[i + 4 * TILE]) <= NEAR * v) & unlike) | (v == math.inf)
+            close += ((abs(v - s[i + 4 * TILE]) <= near * v) & unlike) | (v == infinite)
         if close > 0:
             settle(s, f)
         for i in range(TILE):

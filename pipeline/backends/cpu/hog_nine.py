@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 
+from pipeline.backends.cpu.hog_fold import fold_columns
 from pipeline.backends.cpu.hog_gradients import ROWS, TILE
-from pipeline.backends.cpu.jit import part
+from pipeline.backends.cpu.jit import kernel, part
 
 ORIENTATIONS = 9
 
@@ -81,3 +82,28 @@ def accumulate_nine(pixels, stride, cot, acc):
         acc[i + 6 * TILE] += n2
         acc[i + 7 * TILE] += n1
         acc[i + 8 * TILE] += n0
+
+
+@kernel
+def fast_nine(flat, height, width, reflected, cell, cot, acc, squares, hist, sums):
+    """Histograms of a chunk of 8-bit images, flat (n, h * w), to hist (n, cell rows, cell cols * 9).
+
+    sums (n, cells) receives the sum of each cell's bins, or of their squares. `reflected` is work space. A kernel of
+    its own, apart from the general way, compiles in half the time.
+    """
+    t = hist.dtype.type
+    n_cells = hist.shape[2] // ORIENTATIONS
+    per_tile = TILE // cell[1]
+    scale = t(1) / t(cell[0] * cell[1])
+    stride = width + 2
+    for i in range(flat.shape[0]):
+        reflect(flat[i], height, width, reflected)
+        for r in range(hist.shape[1]):
+            for c in range(0, n_cells, per_tile):
+                cells = min(per_tile, n_cells - c)
+                here = r * n_cells + c
+                acc[:] = 0
+                for k in range(0, cell[0], ROWS):
+                    accumulate_nine(reflected[(r * cell[0] + k) * stride + c * cell[1] :], stride, cot, acc)
+                line = hist[i, r, c * ORIENTATIONS : (c + cells) * ORIENTATIONS]
+                fold_columns(acc, cell[1], ORIENTATIONS, scale, squares, line, sums[i, here : here + cells])

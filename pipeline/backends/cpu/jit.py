@@ -27,6 +27,8 @@ _PART: dict[str, Any] = {
     "no_cfunc_wrapper": True,
 }
 
+_SUMMING = {"reassoc", "contract", "nsz"}
+
 
 def part(function: Callable) -> Any:
     """Return `function` compiled by Numba as a part of kernels in the same folder.
@@ -39,7 +41,7 @@ def part(function: Callable) -> Any:
 
 def summing_part(function: Callable) -> Any:
     """As :func:`part`, for sums whose order may change and products that may be fused; NaN stays NaN."""
-    return numba.njit(fastmath={"reassoc", "contract", "nsz"}, **_PART)(function)
+    return numba.njit(fastmath=_SUMMING, **_PART)(function)
 
 
 def kernel(function: Callable) -> Any:
@@ -48,7 +50,16 @@ def kernel(function: Callable) -> Any:
     Numba discards machine code when the function's own file changes. Its parts may be in other files, so here any
     change in the folder discards it.
     """
-    compiled = numba.njit(nogil=True, error_model="numpy")(function)
+    return _kept(function)
+
+
+def summing_kernel(function: Callable) -> Any:
+    """As :func:`kernel`, with the freedoms of :func:`summing_part`."""
+    return _kept(function, fastmath=_SUMMING)
+
+
+def _kept(function: Callable, **options: Any) -> Any:
+    compiled = numba.njit(nogil=True, error_model="numpy", **options)(function)
     try:
         compiled.enable_caching()
     except RuntimeError as error:  # neither the package's folder nor the user's cache folder is writable

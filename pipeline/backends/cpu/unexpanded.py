@@ -7,6 +7,7 @@ Both are the kernels of :mod:`pipeline.backends.cpu.hog`, so the features are it
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -73,13 +74,14 @@ def expand(kept: np.ndarray, layout: HogLayout, block_norm: str, out: np.ndarray
 class _Blocks:
     """Scratch memory of one thread that normalises blocks."""
 
-    CHUNK = 64  # images at a time: their histograms stay in cache
+    chunk = 64  # images at a time: their histograms stay in cache
+    prepared = False  # looking is cheap beside a block of rows
 
     def __init__(self, layout: HogLayout, norm: int, total: np.dtype) -> None:
         rows, cols = layout.cells
         self.layout, self.norm = layout, norm
-        self.hist = np.zeros((self.CHUNK, rows, cols * layout.orientations), total)
-        self.sums = np.zeros((self.CHUNK, rows * cols), total)
+        self.hist = np.zeros((self.chunk, rows, cols * layout.orientations), total)
+        self.sums = np.zeros((self.chunk, rows * cols), total)
         strips = (layout.blocks[1], rows * layout.cells_per_block[1] * layout.orientations)
         self.scratch = (np.zeros(strips, total), np.zeros((2, rows * cols), total))
 
@@ -87,14 +89,14 @@ class _Blocks:
         """Compile before threads start."""
         self._normalise(1, np.empty_like(out[:1]))
 
-    def __call__(self, kept: np.ndarray, out: np.ndarray) -> None:
+    def __call__(self, kept: np.ndarray, out: np.ndarray, parts: Iterator[slice]) -> None:
         size = math.prod(self.hist.shape[1:])
-        for first in range(0, len(kept), self.CHUNK):
-            block = kept[first : first + self.CHUNK]
+        for part in parts:
+            block = kept[part]
             n = len(block)
             self.hist[:n] = block[:, :size].reshape(self.hist[:n].shape)
             self.sums[:n] = block[:, size:]
-            self._normalise(n, out[first : first + n])
+            self._normalise(n, out[part])
 
     def _normalise(self, n: int, out: np.ndarray) -> None:
         from pipeline.backends.cpu import hog_blocks
