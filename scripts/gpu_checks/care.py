@@ -50,7 +50,7 @@ def memory(sizes: common.Sizes, random: np.random.Generator) -> dict[str, Any]:
     from pipeline.backends.gpu import memory as plan
     from pipeline.backends.gpu import transfer
 
-    pool = common.cupy().get_default_memory_pool()
+    pool = common.namespace().get_default_memory_pool()
     pixels = common.make_pixels(random, (sizes.parity_images * 4, 50, 100), "float32")
     extractor = HogExtractor(backend="gpu").fit(pixels[:1])
     wanted = extractor.transform(pixels)
@@ -85,7 +85,7 @@ def memory(sizes: common.Sizes, random: np.random.Generator) -> dict[str, Any]:
 
 def leaks(sizes: common.Sizes, random: np.random.Generator) -> dict[str, Any]:
     """Repeat, and look whether memory in use grows."""
-    cp = common.cupy()
+    cp = common.namespace()
     pool = cp.get_default_memory_pool()
     pixels = common.make_pixels(random, (64, 50, 100), "uint8")
     X, y = common.make_classes(random, 600, 40, 3, "float32")
