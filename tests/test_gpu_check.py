@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -190,6 +191,7 @@ def test_each_planted_fault_has_its_place(checks):
         assert (faults.faulty(text, name) == text) == (name == "none")
     shell = (ROOT / "scripts/check_gpu.sh").read_text()
     assert all(f" {name} 9" in shell for name in faults.FAULTS if name != "none")
+    subprocess.run(["bash", "-n", str(ROOT / "scripts" / "check_gpu.sh")], check=True)
 
 
 def test_what_the_sanitizer_runs_runs(machine, checks):
