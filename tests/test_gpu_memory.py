@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 
 import numpy as np
@@ -250,21 +251,9 @@ def test_the_columns_of_a_round_stream_when_no_room_is_left(machine, gpu, functi
     )
 
 
-def test_running_out_where_nothing_can_be_halved_is_told_in_one_line(machine, gpu, digits):
-    """The scores of the rows must be on the device as a whole."""
-    from pipeline.messages import one_line
-
-    machine.limit = machine.used + 300_000
-    with pytest.raises(MemoryError) as raised:
-        gpu.scores.advance(*(gpu.put(np.zeros((10_000, 3))) for _ in range(2)), 1.0, None, None)
-    line = one_line(raised.value, "train")
-    assert line.startswith("out of GPU memory (")
-    assert "backend=cpu" in line
-    assert "\n" not in line
-
-
 def test_nothing_is_left_on_the_device(machine, gpu, digits):
     LogitBoostClassifier(backend="gpu", n_rounds=3).fit(*digits)
+    gc.collect()  # what the errors of other tests hold
     before = machine.used
     for _ in range(3):
         LogitBoostClassifier(backend="gpu", n_rounds=3).fit(*digits)

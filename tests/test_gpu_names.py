@@ -19,8 +19,9 @@ PACKAGES = ("cupy", "cupyx", "cucim", "cupy_backends")
 FOLDER = ROOT / "pipeline" / "backends" / "gpu"
 FILES = [
     *sorted(FOLDER.glob("*.py")),
-    *sorted((ROOT / "pipeline" / "boosting").glob("*.py")),
-]  # xp is CuPy there
+    *sorted((ROOT / "pipeline" / "boosting").glob("*.py")),  # xp is CuPy there
+    *sorted((ROOT / "scripts" / "gpu_checks").glob("*.py")),  # and so is cp
+]
 
 
 def aliases(tree: ast.AST) -> dict[str, str]:

@@ -52,9 +52,9 @@ def rounds(work: Work) -> dict[str, Count]:
             found["solve"] = found.pop("sums") + found["solve"]
         if s == 8 and work.backend != "reference":
             found["refine"] = _refine(work)
-    found["update"] = _targets(work) + _values(work, n) + _advance(work, n)
+    found["update"] = targets(work) + _values(work, n) + advance(work, n)
     if work.watched:
-        found["validation"] = elsewhere(work, float(work.watched)) + _advance(work, float(work.watched))
+        found["validation"] = elsewhere(work, float(work.watched)) + advance(work, float(work.watched))
     return {name: replace(count, number_bytes=s) for name, count in found.items()}
 
 
@@ -148,7 +148,8 @@ def _componentwise(work: Work) -> tuple[Count, Count]:
     return first, Count(8.0 * CHOSEN_PASSES * p * f, CHOSEN_OPERATIONS * p * f, 8.0 * 8 * p * f)
 
 
-def _targets(work: Work) -> Count:
+def targets(work: Work) -> Count:
+    """Return the work of one round's weights and weighted responses, from the scores."""
     n, J, s = float(work.fit), work.classes, work.number_bytes
     if work.backend == "gpu":
         return Count(n * J * TARGETS_GPU * s + n * ROWS_GPU, TARGETS_OPERATIONS * n * J, kind="memory")
@@ -156,7 +157,8 @@ def _targets(work: Work) -> Count:
     return Count(moved, TARGETS_OPERATIONS * n * J, 8 * n * J * s, kind="memory")
 
 
-def _advance(work: Work, n: float) -> Count:
+def advance(work: Work, n: float) -> Count:
+    """Return the work of moving the scores of n rows by a step's values, and of their log-loss."""
     J, s = work.classes, work.number_bytes
     operations = n * (ADVANCE_OPERATIONS * J + ADVANCE_OPERATIONS_ROW)
     if work.backend == "gpu":

@@ -50,7 +50,7 @@ def memory(sizes: common.Sizes, random: np.random.Generator) -> dict[str, Any]:
     from pipeline.backends.gpu import memory as plan
     from pipeline.backends.gpu import transfer
 
-    pool = common.cupy().get_default_memory_pool()
+    pool = common.namespace().get_default_memory_pool()
     pixels = common.make_pixels(random, (sizes.parity_images * 4, 50, 100), "float32")
     extractor = HogExtractor(backend="gpu").fit(pixels[:1])
     wanted = extractor.transform(pixels)
@@ -77,15 +77,37 @@ def memory(sizes: common.Sizes, random: np.random.Generator) -> dict[str, Any]:
         pool.set_limit(size=0)
         logging.getLogger("pipeline.backends.gpu").removeHandler(log)
     off, faults = common.close("streamed matrix", streamed, proba, 1e-9)
-    for words in ("images at a time: trying", "streams through the GPU"):
+    faults += _scores_in_halves(sizes, random, log)
+    for words in ("images at a time: trying", "streams through the GPU", "rows at a time: trying"):
         if not any(words in line for line in log.lines):
             wrong.append(f"no line in the log says '{words}'")
     return {"log": log.lines[:20], "streamed": off, "failed": wrong + faults}
 
 
+def _scores_in_halves(sizes: common.Sizes, random: np.random.Generator, log: _Log) -> list[str]:
+    """Move scores with room for the results, and for the work of some rows only; return what is wrong."""
+    gpu, pool = common.gpu(), common.namespace().get_default_memory_pool()
+    n, J = 64 * sizes.training_rows, sizes.classes
+    F = gpu.put(random.normal(size=(n, J)).astype(np.float32))
+    values = gpu.put(random.normal(size=(J, n)).astype(np.float32)).T  # each chunk of them is copied
+    labels, weight = gpu.scores.targets(np.arange(n) % J, J), gpu.put(np.ones(n, dtype=np.float32))
+    wanted = [gpu.get(a) for a in gpu.scores.advance(F, values, 0.3, labels, weight)]
+    logger = logging.getLogger("pipeline.backends.gpu")
+    logger.addHandler(log)
+    try:
+        pool.free_all_blocks()
+        pool.set_limit(size=pool.used_bytes() + F.nbytes + F.nbytes // 2)
+        found = [gpu.get(a) for a in gpu.scores.advance(F, values, 0.3, labels, weight)]
+    finally:
+        pool.set_limit(size=0)
+        logger.removeHandler(log)
+    same = all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
+    return [] if same else ["scores differ after their rows were halved"]
+
+
 def leaks(sizes: common.Sizes, random: np.random.Generator) -> dict[str, Any]:
     """Repeat, and look whether memory in use grows."""
-    cp = common.cupy()
+    cp = common.namespace()
     pool = cp.get_default_memory_pool()
     pixels = common.make_pixels(random, (64, 50, 100), "uint8")
     X, y = common.make_classes(random, 600, 40, 3, "float32")

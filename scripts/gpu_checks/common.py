@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,24 +11,31 @@ from typing import Any
 import numpy as np
 
 from pipeline import backends
+from pipeline.profiling.count import Count
 
 LEARNERS = ("subspace", "ridge", "full", "componentwise", "random_features")
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much work is done; the dry run without a GPU takes less."""
+    """How much work is done; the dry run without a GPU takes less.
+
+    Of the cases of HoG parity each `parity_step`-th is taken; `seconds` is about what one timing may take.
+    """
 
     images: tuple[int, ...] = (64, 4096, 65536)
+    image_shape: tuple[int, int] = (50, 100)
     parity_images: int = 150
-    rows: int = 10_000
-    columns: int = 3240
+    parity_step: int = 1
+    random_features: int = 512
+    components: tuple[int, int] = (4000, 1620)
     classes: int = 10
     training_rows: int = 4000
     training_columns: int = 240
     rounds: int = 20
     repeats: int = 20
     timings: int = 20
+    seconds: float = 0.5
     leak_rounds: int = 100
     transfer_bytes: int = 1 << 28
     copy_bytes: int = 1 << 30
@@ -43,14 +51,14 @@ def gpu() -> Any:
     return backends.get("gpu")
 
 
-def cupy() -> Any:
+def namespace() -> Any:
     """Return CuPy."""
     return gpu().xp
 
 
 def poison(nbytes: int) -> None:
     """Fill memory that the pool hands out next with NaN: what a kernel leaves unwritten shows."""
-    block = cupy().empty(nbytes, dtype=np.uint8)
+    block = namespace().empty(nbytes, dtype=np.uint8)
     block.fill(0xFF)
 
 
@@ -96,20 +104,39 @@ def make_classes(
     return (centres[y] + random.normal(size=(n, p))).astype(dtype), y
 
 
-def median_ms(work: Callable[[], Any], repeats: int) -> float:
-    """Return the median of event-timed runs, in milliseconds, after a few runs that do not count."""
-    cp = cupy()
-    for _ in range(min(3, repeats)):
+def median_ms(work: Callable[[], Any], repeats: int, seconds: float = math.inf) -> float:
+    """Return the median of event-timed runs, in milliseconds.
+
+    A first run, which may compile kernels, does not count, nor do two more if they are short. What takes long is run
+    fewer times than asked for, so that it takes not much more than `seconds`, but three times at least.
+    """
+    work()
+    first = _ms(work)
+    runs = min(repeats, max(3, int(min(repeats, 1e3 * seconds / first))))
+    if first < 100.0:
         work()
-    times = []
-    for _ in range(repeats):
-        begin, end = cp.cuda.Event(), cp.cuda.Event()
-        begin.record()
-        work()
-        end.record()
-        end.synchronize()
-        times.append(float(cp.cuda.get_elapsed_time(begin, end)))
-    return statistics.median(times)
+    return statistics.median(_ms(work) for _ in range(runs))
+
+
+def _ms(work: Callable[[], Any]) -> float:
+    cp = namespace()
+    begin, end = cp.cuda.Event(), cp.cuda.Event()
+    begin.record()
+    work()
+    end.record()
+    end.synchronize()
+    return float(cp.cuda.get_elapsed_time(begin, end))
+
+
+def rates(ms: float, count: Count, copied: float) -> dict[str, float]:
+    """Return a time, and what it says next to a measured copy of `copied` bytes per second."""
+    return {
+        "ms": ms,
+        "MB": count.bytes / 1e6,
+        "GB/s": count.bytes / ms / 1e6,
+        "share of copy": count.bytes / ms * 1e3 / copied,
+        "GFLOP/s": count.operations / ms / 1e6,
+    }
 
 
 def rounding_decides(pixels: np.ndarray, orientations: int, transform_sqrt: bool) -> np.ndarray:

@@ -37,7 +37,7 @@ def sanitize(name: str) -> None:
     """Run every kernel on small inputs. Without a pool, so that each array is an allocation of its own."""
     from pipeline.backends.gpu import launch
 
-    cp = common.cupy()
+    cp = common.namespace()
     cp.cuda.set_allocator(None)
     text = launch.source
     launch.source = lambda file: faulty(text(file), name) if file == "wls.cu" else text(file)

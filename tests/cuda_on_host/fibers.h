@@ -4,29 +4,30 @@
 #include <cstdlib>
 #include <vector>
 #include <sys/mman.h>
-#include <ucontext.h>
 
 #if defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>
 #define NOT_SANITIZED __attribute__((no_sanitize_thread, noinline))
 #elif defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #define NOT_SANITIZED __attribute__((no_sanitize_address, noinline))
 #else
 #define NOT_SANITIZED __attribute__((noinline))
 #endif
+#include "switch.h"
 
 namespace cuda_on_host {
 
 constexpr size_t STACK_BYTES = 128 * 1024;
 
 struct Fiber {
-    ucontext_t context{};
+    Context context{};
     void* stack = nullptr;
     void* sanitizer_state = nullptr;  // ThreadSanitizer: the fiber's thread. AddressSanitizer: its fake stack.
 };
 
-static ucontext_t scheduler;              // where fibers return to
+static Context scheduler;                // where fibers return to
 static void* scheduler_state = nullptr;   // as Fiber::sanitizer_state
 static const void* scheduler_stack = nullptr;
 static size_t scheduler_stack_bytes = 0;
@@ -76,11 +77,10 @@ NOT_SANITIZED void prepare(Fiber& fiber, void (*entry)(), bool fresh) {
 #else
     fiber.sanitizer_state = nullptr;
 #endif
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack;
-    fiber.context.uc_stack.ss_size = STACK_BYTES;
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, entry, 0);
+#if defined(__SANITIZE_ADDRESS__)
+    __asan_unpoison_memory_region(fiber.stack, STACK_BYTES);  // a thread that never ended leaves its variables' borders
+#endif
+    make_context(fiber.context, fiber.stack, STACK_BYTES, entry);
 }
 
 // Scheduler to fiber; returns when the fiber switches back.
@@ -91,7 +91,7 @@ NOT_SANITIZED void switch_to(Fiber& fiber) {
     scheduler_state = __tsan_get_current_fiber();
     __tsan_switch_to_fiber(fiber.sanitizer_state, 1);  // 1: a switch is no synchronisation
 #endif
-    swapcontext(&scheduler, &fiber.context);
+    switch_context(scheduler, fiber.context);
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(scheduler_state, nullptr, nullptr);
 #endif
@@ -105,7 +105,7 @@ NOT_SANITIZED void switch_back(Fiber& fiber, bool last) {
 #elif defined(__SANITIZE_THREAD__)
     __tsan_switch_to_fiber(scheduler_state, 1);
 #endif
-    swapcontext(&fiber.context, &scheduler);
+    switch_context(fiber.context, scheduler);
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(fiber.sanitizer_state, &scheduler_stack, &scheduler_stack_bytes);
 #endif

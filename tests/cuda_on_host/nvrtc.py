@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib.util
+import json
 import re
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.cuda_on_host.build import required
+from tests.cuda_on_host.build import cache_folder, required
 
 REPORT = ("--ptxas-options=-v", "--ptxas-options=-warn-spills", "--ptxas-options=-warn-lmem-usage")
 # What CuPy adds to every compilation.
@@ -68,7 +71,9 @@ class Nvrtc:
     """The compiler."""
 
     def __init__(self) -> None:
-        self._library = ctypes.CDLL(str(_library()), mode=ctypes.RTLD_GLOBAL)
+        path = _library()
+        self._library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        self._identity = f"{path.name} {path.stat().st_size}"  # releases that differ in the last number only
         major, minor, count = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
         self._library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
         self._library.nvrtcGetNumSupportedArchs(ctypes.byref(count))
@@ -78,7 +83,19 @@ class Nvrtc:
         self.architectures = [number for number in numbers if number >= 70]
 
     def compile(self, code: str, options: Sequence[str]) -> Compiled:
-        """Compile `code`; errors are raised with the compiler's own words."""
+        """Compile `code`, or take what the same compiler made of it before; errors are raised in its own words."""
+        parts = [self._identity, str(self.version), code, *options]
+        kept = cache_folder() / f"{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:24]}-nvrtc.json"
+        if kept.exists():
+            return Compiled(**json.loads(kept.read_text()))
+        made = self._compile(code, options)
+        with tempfile.TemporaryDirectory(dir=kept.parent) as folder:  # whole or not at all
+            new = Path(folder) / kept.name
+            new.write_text(json.dumps(made._asdict()))
+            new.replace(kept)
+        return made
+
+    def _compile(self, code: str, options: Sequence[str]) -> Compiled:
         program = ctypes.c_void_p()
         self._library.nvrtcCreateProgram(ctypes.byref(program), code.encode(), b"kernel.cu", 0, None, None)
         encoded = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])

@@ -68,13 +68,37 @@ def in_chunks(
 
     `work` must leave nothing behind when it fails: it may be called again for a part that it has begun.
     """
-    begin, size = 0, chunk(n, bytes_per_item, largest)
+    in_halves(n, work, what, chunk(n, bytes_per_item, largest))
+
+
+def in_halves(n: int, work: Callable[[slice], None], what: str = "rows", size: int | None = None) -> None:
+    """Call work(part) for slices of `size` of the `n` items, all at once if it is None; otherwise as :func:`in_chunks`.
+
+    All at once is for work that takes next to nothing beside its results: asking for free memory would cost more.
+    """
+    begin, size = 0, n if size is None else size
     while begin < n:
         part = slice(begin, min(begin + size, n))
         if attempt(work, part):
             begin = part.stop
         else:
             size = halved(part.stop - part.start, what)
+
+
+def whole(make: Callable[[], Any], what: str) -> Any:
+    """Return make(), an allocation that cannot be halved; if it fails, once more from an empty pool.
+
+    Raises
+    ------
+    cupy.cuda.memory.OutOfMemoryError
+        If it fails again.
+    """
+    made: list[Any] = []
+    if attempt(lambda: made.append(make())):
+        return made[0]
+    cp.get_default_memory_pool().free_all_blocks()
+    log.warning("out of GPU memory for %s: trying again with the pool emptied", what)
+    return make()
 
 
 def attempt(work: Callable[..., Any], *arguments: Any) -> bool:
