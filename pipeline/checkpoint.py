@@ -219,7 +219,7 @@ class Keeper:
 
     @contextmanager
     def telling(self) -> Iterator[None]:
-        """Add to a signal, a full disk or a lost cluster that ends the block how to go on, if there is a checkpoint to go on from."""
+        """Add how to go on to a signal, a full disk or a lost cluster that ends the block, if there is a checkpoint."""
         try:
             yield
         except interrupts.Stopped as error:

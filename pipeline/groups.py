@@ -204,7 +204,9 @@ class Scale:
     store: str | None = (
         None  # outofcore: folder for the chunks; null: in the run folder, removed after the run
     )
-    memory_limit: str | None = "2GB"  # outofcore: of this process, at most; dask: of a worker, null: its share
+    memory_limit: str | None = (
+        "2GB"  # outofcore: of this process, at most; dask: of a worker, null: its share
+    )
     partitions: int | None = 1  # parts whose sums are added; dask: null: from the workers' memory
     scheduler: str | None = None  # dask: tcp://host:8786 or tls://host:8786; null: workers on this machine
     workers: int = 0  # dask without scheduler: worker processes; 0: one per core, or per GPU

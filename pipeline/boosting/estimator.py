@@ -244,7 +244,9 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
             return Team(backend, [Partition(backend, one[0], own, s) for one, own, s in pieces])
 
         backend = backends.get(self.backend)
-        labels = [np.concatenate([np.asarray(y) for _, y in some]) if some else None for some in given.values()]
+        labels = [
+            np.concatenate([np.asarray(y) for _, y in some]) if some else None for some in given.values()
+        ]
         return self.fit_teams(
             team,
             parts[0][0].shape[1],

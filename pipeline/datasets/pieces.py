@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -70,7 +71,7 @@ class Inventory:
             stamp = int(self.stamps.sizes[0]), int(self.stamps.times[0])
         return [
             Piece(self.data, self.image, self.kind, a, b, self.class_names, self.entries[a:b], stamp)
-            for a, b in zip(bounds, bounds[1:], strict=False)
+            for a, b in itertools.pairwise(bounds)
         ]
 
     def check_rejected(self, rejected: list[Rejected]) -> None:

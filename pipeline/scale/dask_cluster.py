@@ -22,6 +22,7 @@ OURS = {  # of workers started here; their memory is divided beforehand, so that
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,
+    "distributed.worker.profile.enabled": False,
 }
 
 
@@ -168,6 +169,7 @@ def connected(settings: config.Scale, backend: str) -> Iterator[Cluster]:
         if settings.scheduler is None:
             address: Any = _started(settings, backend)
             stack.callback(_closed, address)
+            given["direct_to_workers"] = True  # they are on this machine: no detour by the scheduler
         else:
             address = settings.scheduler
             given["security"] = _security(settings)
@@ -180,7 +182,6 @@ def connected(settings: config.Scale, backend: str) -> Iterator[Cluster]:
                 "dask scheduler, and give the address that it prints"
             ) from error
         stack.callback(_closed, client)
-        stack.enter_context(client.as_current())
         cluster = Cluster(client, settings)
         cluster.await_workers()
         yield cluster

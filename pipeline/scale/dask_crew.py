@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from concurrent import futures
 from typing import Any
 
 from dask._task_spec import Task, TaskRef
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
-from distributed import wait
 from distributed.client import CancelledError
 from distributed.scheduler import KilledWorker
 
@@ -20,9 +21,25 @@ from pipeline.scale.dask_cluster import POLL, Cluster
 from pipeline.scale.held import Past, Recipe, Told
 from pipeline.scale.wire import Answer, Begun, Leaf, Node, Order, added, payload, tree
 
-GONE = (CancelledError, KilledWorker, OSError, TimeoutError)  # how Dask says that somebody is not there any more
+# How Dask says that somebody is not there any more.
+GONE = (CancelledError, futures.CancelledError, KilledWorker, OSError, TimeoutError)
 PATIENCE = 8  # losses of one piece, without any answer in between, after which the run stops
-COPIES = 1 << 20  # bytes of a message that go to every worker straight; beyond, workers hand it on to each other
+# Bytes of a message that go to every worker straight; beyond, workers hand it on to each other.
+COPIES = 1 << 20
+
+
+class Coming:
+    """A result on its way home. Looking whether it is there does not disturb it, however large it is."""
+
+    def __init__(self, cluster: Cluster, future: Any) -> None:
+        self.future = future
+        coming = cluster.client.gather(future, asynchronous=True)
+        self.home = asyncio.run_coroutine_threadsafe(coming, cluster.client.loop.asyncio_loop)
+
+    def cancel(self) -> None:
+        """Give it up."""
+        self.home.cancel()
+        self.future.cancel()
 
 
 class Crew:
@@ -85,7 +102,9 @@ class Crew:
 
     def _hold(self, i: int, begun: Any = None) -> None:
         own = Recipe(**{**vars(self.recipe), "threads": self.threads.get(self.owner[i], self.recipe.threads)})
-        self.held[i] = self._submit("hold", self.owner[i], held.hold, i, self.pieces[i], own, self.past[i], begun)
+        self.held[i] = self._submit(
+            "hold", self.owner[i], held.hold, i, self.pieces[i], own, self.past[i], begun
+        )
 
     def read(self) -> Iterator[tuple[int, Told]]:
         """Yield (number, what was told) of each piece as soon as it is read, in any order."""
@@ -96,18 +115,19 @@ class Crew:
         self, what: str, function: Callable[..., Answer], arguments: Callable[[int], tuple[Any, ...]]
     ) -> Iterator[tuple[int, Answer]]:
         """Yield (number, answer) of a question to each piece by itself; ``function(piece, *arguments(i))`` gives it."""
-        pending, asked = set(range(len(self))), dict[int, Any]()
+        pending, asked = set(range(len(self))), dict[int, Coming]()
         last = time.monotonic()
         while pending:
             for i in sorted(pending - asked.keys()):
-                asked[i] = self._submit(what, self.owner[i], function, self.held[i], *arguments(i))
-            lost = self._arrived(asked)
-            for i in [i for i, future in asked.items() if i not in lost and future.done()]:
-                answer = self._result(asked[i])
+                future = self._submit(what, self.owner[i], function, self.held[i], *arguments(i))
+                asked[i] = Coming(self.cluster, future)
+            done, _ = futures.wait([one.home for one in asked.values()], POLL, "FIRST_COMPLETED")
+            lost = set() if done else self._orphans() & asked.keys()
+            for i in [i for i, one in asked.items() if one.home in done]:
+                answer = self._arrived(asked.pop(i))
                 if answer is None or answer.lost:
                     lost.add(i)
                     continue
-                del asked[i]
                 pending.discard(i)
                 self.losses[i], last = 0, time.monotonic()
                 yield i, answer
@@ -116,14 +136,6 @@ class Crew:
                 for i in lost:
                     asked.pop(i, None)
             self._check_time(last, what)
-
-    def _arrived(self, asked: dict[int, Any]) -> set[int]:
-        """Wait until something has arrived or some time has passed; return the pieces whose workers are gone."""
-        try:
-            wait(list(asked.values()), timeout=POLL, return_when="FIRST_COMPLETED")
-        except GONE:
-            return self._orphans()
-        return set()
 
     def ask(self, order: Order) -> Any:
         """Return what all pieces say to an order, added in a tree: it may be repeated, so may be the order."""
@@ -141,27 +153,22 @@ class Crew:
     def _asked(self, order: Order, last: float) -> Answer | None:
         """Ask once; None if a worker was lost meanwhile."""
         [root] = self.cluster.client.get(*self._graph(order), sync=False)
-        while True:
-            try:
-                found: Answer = root.result(timeout=POLL)
-                return found
-            except TimeoutError:
-                if self._orphans():
-                    root.cancel()
-                    return None
-                self._check_time(last, order.what)
-            except GONE:
-                self.cluster.threads()  # raises if it is the scheduler that is gone
+        coming = Coming(self.cluster, root)
+        while not futures.wait([coming.home], POLL).done:
+            if self._orphans():
+                coming.cancel()
                 return None
+            self._check_time(last, order.what)
+        return self._arrived(coming)
 
-    def _result(self, future: Any) -> Answer | None:
-        """Return the result of a future that is done; None if it was lost on the way."""
+    def _arrived(self, coming: Coming) -> Answer | None:
+        """Return an answer that has come home; None if it was lost on the way."""
         try:
-            found = future.result(timeout=self.cluster.settings.wait)
+            found: Answer = coming.home.result()
+            return found
         except GONE:
-            self.cluster.threads()
+            self.cluster.threads()  # raises if it is the scheduler that is gone
             return None
-        return found if isinstance(found, Answer) else Answer(found)
 
     def _graph(self, order: Order) -> tuple[HighLevelGraph, list[str]]:
         """Return the tasks of an exchange, those of a worker in a layer that binds them to it, and the root's key."""
@@ -187,7 +194,8 @@ class Crew:
         key = tasks(root)
         bound = {
             worker: MaterializedLayer(
-                graph, annotations={"workers": [worker], "allow_other_workers": False} if worker != "free" else None
+                graph,
+                annotations={"workers": [worker], "allow_other_workers": False} if worker != "free" else None,
             )
             for worker, graph in layers.items()
         }

@@ -133,7 +133,9 @@ def keep(
     rejected = [*found.rejected, *(one for part in parts for one in part.rejected)]
     paths = [path for part in parts for path in part.paths]
     if not paths:
-        raise DataError(f"data.path={cfg.data.path}: none of {found.total} files is a picture that can be used")
+        raise DataError(
+            f"data.path={cfg.data.path}: none of {found.total} files is a picture that can be used"
+        )
     labels = np.concatenate([part.labels for part in parts]).astype(np.intp)
     digests = np.concatenate([part.digests for part in parts])
     seconds: dict[str, float] = {"read": 0.0, "decode": 0.0}

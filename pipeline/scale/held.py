@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -123,17 +123,16 @@ class Held:
     def __reduce__(self) -> Any:
         raise TypeError("the rows of a worker stay where they are")
 
-    @contextmanager
-    def working(self) -> Iterator[Any]:
-        """Let nobody else work in this process; yield the backend."""
-        with _AT_WORK, at_work(self.recipe) as backend:
-            yield backend
+    def working(self) -> AbstractContextManager[Any]:
+        """Return a context in which nobody else works in this process; it gives the backend."""
+        return backend_at_work(self.recipe.hog["backend"], self.recipe.threads, self.recipe.device)
 
     def _read(self, piece: Piece) -> tuple[Any, Told]:
         recipe, backend = self.recipe, backends.get(self.recipe.hog["backend"])
         size = max(piece.end - piece.begin, 0)
         X = backend.xp.empty((size, self.extractor.layout_.n_features), dtype=recipe.hog["dtype"])
-        labels, paths, digests, rejected = [np.zeros(0, np.int32)], [], [], []
+        labels, digests = [np.zeros(0, np.int32)], list[bytes]()
+        paths, rejected = list[str](), list[datasets.Rejected]()
         seconds: dict[str, float] = {}
         for loaded in read_piece(piece, recipe.chunk, recipe.threads):
             images, first = loaded.images, len(paths)
@@ -211,14 +210,14 @@ class Held:
 
 
 @contextmanager
-def at_work(recipe: Recipe) -> Iterator[Any]:
-    """Yield the backend, limited to the worker's threads."""
-    name = recipe.hog["backend"]
-    if name == "gpu":
-        backends.choose(name, recipe.device)
-    backend = backends.get(name)
-    with backend.threads(recipe.threads):
-        yield backend
+def backend_at_work(name: str, threads: int, device: int) -> Iterator[Any]:
+    """Let nobody else work in this process; yield the backend, limited to so many threads."""
+    with _AT_WORK:
+        if name == "gpu":
+            backends.choose(name, device)
+        backend = backends.get(name)
+        with backend.threads(threads):
+            yield backend
 
 
 def extractor(recipe: Recipe) -> HogExtractor:

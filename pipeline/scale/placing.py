@@ -52,7 +52,9 @@ def pieces(total: int, limits: Sequence[int], load: Load, asked: int | None) -> 
     if known and load.bytes(share, -(-share // each)) > least:
         room = least - PROGRAM - load.fixed
         per_image = load.image + load.piece / MOST
-        enough = f"{int(-(-total * per_image // room))} workers of this size" if room > 0 else "larger workers"
+        enough = (
+            f"{int(-(-total * per_image // room))} workers of this size" if room > 0 else "larger workers"
+        )
         needed = load.bytes(share, -(-share // MOST)) / USED
         raise ConfigError(
             f"{total} images need {needed / 1e6:.0f} MB in each of {workers} workers, whose limit is "

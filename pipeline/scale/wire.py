@@ -1,4 +1,4 @@
-"""What partitions on other machines are asked and what they answer: messages, their sums in a fixed tree, their size."""
+"""What partitions elsewhere are asked and what they answer: messages, their sums in a fixed tree, their size."""
 
 from __future__ import annotations
 
@@ -53,19 +53,10 @@ class Begun:
     moves: list[tuple[int, Any]] = field(default_factory=list)  # (number, move) of those kept
 
 
-class Packed(NamedTuple):
-    """Sums on the way: of the Gram matrices, which are symmetric, a triangle."""
+def packed(sums: Sums | None, get: Any, lower: bool = False) -> Sums | None:
+    """Return sums in host memory, their Gram matrices as triangles: they are symmetric.
 
-    xr: Any
-    xw: Any
-    sr: Any
-    sw: Any
-    gram: Any  # float64 (classes, q (q + 1) / 2): rows of the upper triangle, end to end; or None
-    xxw: Any
-
-
-def packed(sums: Sums | None, get: Any, lower: bool = False) -> Packed | None:
-    """Return sums in host memory, their Gram matrices as triangles.
+    Of each matrix the rows of the upper triangle lie end to end: float64 (classes, q (q + 1) / 2).
 
     Parameters
     ----------
@@ -78,10 +69,10 @@ def packed(sums: Sums | None, get: Any, lower: bool = False) -> Packed | None:
     gram = rest[4]
     if gram is not None:
         gram = np.stack([_triangle(one.T if lower else one) for one in gram]) if len(gram) else None
-    return Packed(*rest[:4], gram, rest[5])
+    return Sums(rest[0], rest[1], rest[2], rest[3], gram, rest[5])
 
 
-def unpacked(sums: Packed | None) -> Sums | None:
+def unpacked(sums: Sums | None) -> Sums | None:
     """Return sums as a backend takes them: the upper triangles of the Gram matrices are filled."""
     if sums is None:
         return None
@@ -95,7 +86,7 @@ def unpacked(sums: Packed | None) -> Sums | None:
                 one[k, k:] = flat[begin : begin + q - k]
                 begin += q - k
         gram = whole
-    return Sums(*sums[:4], gram, sums.xxw)
+    return sums._replace(gram=gram)
 
 
 def _triangle(gram: np.ndarray) -> np.ndarray:
@@ -115,18 +106,15 @@ def added(one: Answer, other: Answer) -> Answer:
 def _added(one: Any, other: Any) -> Any:
     if one is None or other is None:
         return other if one is None else one
+    if isinstance(one, Share):
+        return min(one, other)
     if isinstance(one, Moments):
         return pooled([one, other])
     if isinstance(one, Report):
-        return Report(
-            max(one.largest, other.largest), one.loss + other.loss, _added(one.sums, other.sums)
-        )
-    if isinstance(one, Share):
-        return min(one, other)
-    if isinstance(one, Packed):
-        return Packed(*map(_added, one, other))
+        return Report(max(one.largest, other.largest), one.loss + other.loss, _added(one.sums, other.sums))
     if isinstance(one, tuple):
-        return tuple(map(_added, one, other))
+        both = map(_added, one, other)
+        return Sums(*both) if isinstance(one, Sums) else tuple(both)
     return one + other
 
 
