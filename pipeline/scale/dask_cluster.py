@@ -18,6 +18,7 @@ from pipeline.model import software
 POLL = 0.5  # seconds between two looks whether everybody is still there
 # Ctrl-C in a terminal reaches every process of the run: it is for the driver to let the round end.
 DEAF = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+LOUD = ("distributed", "tornado", "asyncio")
 OURS = {  # of workers started here; their memory is divided beforehand, so that nothing is spilled to disk
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
@@ -120,33 +121,33 @@ class Cluster:
             time.sleep(min(POLL, self.settings.wait / 10))
 
     def check_versions(self) -> list[str]:
-        """Return what differs between the workers' software and this program's, in words.
+        """Return what differs between the software of workers and scheduler and this program's, in words.
 
         Raises
         ------
         ClusterError
-            If a worker cannot import this program, or has another version of it.
+            If one of them cannot import this program, or has another version of it.
         """
         here = software()
         try:
-            there = self.client.run(software)
-        except (ImportError, AttributeError) as error:
+            there = {"the scheduler": self.client.run_on_scheduler(software), **self.client.run(software)}
+        except (ImportError, AttributeError, RuntimeError) as error:
             raise ClusterError(
-                f"the workers of {self.address} cannot import this program ({error}); install hogboost[dask] of the "
-                "same version there"
+                f"the scheduler {self.address} or a worker cannot import this program "
+                f"({' '.join(str(error).split())[:120]}); install hogboost[dask] of the same version there"
             ) from error
         except (OSError, TimeoutError) as error:
             raise self.lost(str(error)) from error
         differ = []
-        for worker, found in sorted(there.items()):
+        for place, found in sorted(there.items()):
             changed = [f"{k} {v}, here {here.get(k)}" for k, v in found.items() if here.get(k) != v]
             if found.get("hogboost") != here["hogboost"]:
                 raise ClusterError(
-                    f"worker {worker} has hogboost {found.get('hogboost')}, this program is {here['hogboost']}; "
+                    f"{place} has hogboost {found.get('hogboost')}, this program is {here['hogboost']}; "
                     "install the same version everywhere"
                 )
             if changed:
-                differ.append(f"worker {worker}: {'; '.join(changed)}")
+                differ.append(f"{place}: {'; '.join(changed)}")
         return differ
 
 
@@ -226,10 +227,14 @@ def _closed(what: Any) -> None:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep Dask's own lines off the error stream: what goes wrong is told by this program, in one."""
-    logger = logging.getLogger("distributed")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
+    import distributed  # noqa: F401  makes its loggers
+
+    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in LOUD]
+    before = {name: logging.getLogger(name).level for name in names}
+    for name in names:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)

@@ -49,6 +49,7 @@ class DaskTeam(Team):
         """Tell every partition what the fit is, and the steps it has taken or the scores (n, J) they gave."""
         self._ready, self._tried, self._moves, self._last = None, None, [], 0
         self._begun += 1
+        steps = list(steps)  # the loop's own list grows
         begun = self.crew.begun[self.name] = Begun(self._begun, frame, steps, self._moves)
         cuts = np.cumsum(self.sizes)[:-1]
         own = [None] * len(self.sizes) if scores is None else np.split(scores, cuts)
