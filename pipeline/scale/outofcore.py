@@ -50,6 +50,11 @@ def check(cfg: config.Train, backend: str) -> None:
             f"classifier.trim={cfg.classifier.trim} needs the weights of all images at once, which scale=outofcore "
             "does not have; use classifier.trim=0 or scale=local"
         )
+    if cfg.reduce.name is not config.ReduceName.none:
+        raise ConfigError(
+            f"reduce={cfg.reduce.name.value} needs all features at once, which scale=outofcore does not have; use "
+            "reduce=none or scale=local"
+        )
 
 
 @contextmanager
