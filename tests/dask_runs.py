@@ -37,7 +37,7 @@ def settings(learner: str, dtype: str, n: int, classes: int, **more) -> config.T
         image=SIZE,
         hog=config.Hog(cells_per_block=[2, 2], dtype=config.FloatType.float32),
         classifier=config.Classifier(
-            learner=config.Learner[learner], n_rounds=6, subspace_size=20, n_components=32,
+            learner=config.Learner[learner], n_rounds=4, subspace_size=20, n_components=32,
             dtype=config.FloatType[dtype], random_state=3, **more
         ),
     )  # fmt: skip

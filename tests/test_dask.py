@@ -70,7 +70,8 @@ def compare(cluster, learner, J, dtype, workers):
     tolerance = 1e-10 if dtype == "float64" else 1e-6
     if dtype == "float32" and learner in ILL_CONDITIONED:
         exact = local(cfg, *rows, "float64")[1]
-        assert np.abs(found[0].proba - exact).max() <= max(np.abs(proba - exact).max(), 1e-6)
+        # float32 sums of thousands of rows here, too: about as far from float64 as local, not closer
+        assert np.abs(found[0].proba - exact).max() <= 1.5 * max(np.abs(proba - exact).max(), 1e-6)
         tolerance = 2e-5
     np.testing.assert_allclose(found[0].proba, proba, rtol=0, atol=tolerance)
     np.testing.assert_allclose(found[0].classifier.train_loss_, wanted.train_loss_, rtol=0, atol=tolerance)
@@ -116,6 +117,7 @@ def test_early_stopping_and_class_weights(cluster):
     np.testing.assert_allclose(found.proba, wanted.predict_proba(X[held_out]), rtol=0, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_scores_that_reach_their_limit(cluster):
     """A step that goes too far is asked for its share, and taken again, shorter."""
     cfg = dask_runs.settings("full", "float64", 600, 2)
