@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline import archive, config, interrupts
-from pipeline.errors import OutputError, ResumeError
+from pipeline.errors import ClusterError, OutputError, ResumeError
 
 FOLDER = "checkpoints"
 FORMAT = "hogboost-checkpoint"
@@ -33,6 +33,8 @@ HARMLESS = frozenset(
         *("run_dir", "resume", "plots", "chunk", "checkpoint.every", "checkpoint.rounds"),
         *("backend.name", "backend.threads", "backend.device"),  # the backend's name is compared by itself
         *("data.path", "data.workers", "data.max_rejected"),
+        *(f"scale.{name}" for name in ("scheduler", "workers", "threads", "processes", "wait", "timeout")),
+        *("scale.tls_ca", "scale.tls_cert", "scale.tls_key"),
     }
 )
 
@@ -217,7 +219,7 @@ class Keeper:
 
     @contextmanager
     def telling(self) -> Iterator[None]:
-        """Add to a signal or a full disk that ends the block how to go on, if there is a checkpoint to go on from."""
+        """Add how to go on to a signal, a full disk or a lost cluster that ends the block, if there is a checkpoint."""
         try:
             yield
         except interrupts.Stopped as error:
@@ -228,6 +230,10 @@ class Keeper:
             if not self._kept:
                 raise
             raise OutputError(f"{error}; mend that, then {self._way_on()}") from error
+        except ClusterError as error:
+            if not self._kept:
+                raise ClusterError(f"{error}; no checkpoint was written yet: train anew") from error
+            raise ClusterError(f"{error}; {self._way_on()}") from error
         except OSError as error:  # a library's: what this program writes raises OutputError
             if not self._kept or error.errno not in _FULL:
                 raise

@@ -120,13 +120,18 @@ class Predict:
     """``python -m pipeline predict``; image size, preprocessing, HoG and reduction come from the model."""
 
     model: str = MISSING  # the model.npz of a train run
-    out: str | None = None  # CSV file to write; null: predictions.csv in the run folder
+    out: str | None = (
+        None  # CSV file to write; null: predictions.csv in the run folder; scale=dask: a new folder
+    )
+    format: str = "csv"  # scale=dask: csv or parquet, of the parts
     chunk: int = 1024  # images in memory at a time; fewer need less memory
     backend: Backend = field(default_factory=Backend)
     data: Data = field(default_factory=lambda: Data(name=DataName.auto))
+    scale: Scale = field(default_factory=Scale)
     run_dir: str = MISSING
 
     def __post_init__(self) -> None:
+        check(self.format in ("csv", "parquet"), "format", self.format, "csv or parquet")
         whole("chunk", self.chunk, 1, 10_000_000)
 
 

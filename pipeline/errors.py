@@ -31,3 +31,7 @@ class OutputError(PipelineError):
 
 class ResumeError(PipelineError):
     """A run that cannot go on: no checkpoint, a damaged one, or one that does not belong to what it is given."""
+
+
+class ClusterError(PipelineError):
+    """A Dask cluster that cannot be reached, has no workers, or was lost."""

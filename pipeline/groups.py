@@ -74,10 +74,11 @@ class ReduceName(Enum):
 
 
 class ScaleName(Enum):
-    """Where the training set lies: ``local`` in memory, ``outofcore`` in chunks on disk."""
+    """Where the images lie: ``local`` in memory, ``outofcore`` in chunks on disk, ``dask`` with other processes."""
 
     local = "local"
     outofcore = "outofcore"
+    dask = "dask"
 
 
 class Learner(Enum):
@@ -197,24 +198,41 @@ def size_in_bytes(text: str) -> int | None:
 
 @dataclass
 class Scale:
-    """Group ``scale``: how far training goes beyond the memory of one process."""
+    """Group ``scale``: how far the work goes beyond the memory of one process, or beyond one machine."""
 
     name: ScaleName = ScaleName.local  # what scale=... chose
     store: str | None = (
         None  # outofcore: folder for the chunks; null: in the run folder, removed after the run
     )
-    memory_limit: str = "2GB"  # outofcore: memory of this process, at most
-    partitions: int = 1  # outofcore: parts of the training set whose sums are added
+    memory_limit: str | None = (
+        "2GB"  # outofcore: of this process, at most; dask: of a worker, null: its share
+    )
+    partitions: int | None = 1  # parts whose sums are added; dask: null: from the workers' memory
+    scheduler: str | None = None  # dask: tcp://host:8786 or tls://host:8786; null: workers on this machine
+    workers: int = 0  # dask without scheduler: worker processes; 0: one per core, or per GPU
+    threads: int = 1  # dask without scheduler: threads of each worker
+    processes: bool = True  # dask without scheduler: false: workers are threads of this process, for tests
+    wait: float = 60.0  # dask: seconds to wait for the scheduler to answer, and for a worker to come
+    timeout: float = 3600.0  # dask: seconds without any answer after which the run stops
+    tls_ca: str | None = None  # dask: file of the certificate authority, for tls://
+    tls_cert: str | None = None  # dask: file of this program's certificate
+    tls_key: str | None = None  # dask: file of its key
 
     def __post_init__(self) -> None:
-        found = size_in_bytes(self.memory_limit)
+        free = self.memory_limit is None and self.name is not ScaleName.outofcore
+        found = None if self.memory_limit is None else size_in_bytes(self.memory_limit)
         check(
-            found is not None and found >= 10**8,
+            free or (found is not None and found >= 10**8),
             "scale.memory_limit",
             self.memory_limit,
             "a size of at least 100MB, such as 800MB or 4GB",
         )
-        whole("scale.partitions", self.partitions, 1, 100_000)
+        if self.partitions is not None:
+            whole("scale.partitions", self.partitions, 1, 100_000)
+        whole("scale.workers", self.workers, 0, 100_000)
+        whole("scale.threads", self.threads, 1, 65_536)
+        check(0.1 <= self.wait <= 1e6, "scale.wait", self.wait, "seconds, at least 0.1")
+        check(1.0 <= self.timeout <= 1e7, "scale.timeout", self.timeout, "seconds, at least 1")
 
 
 @dataclass

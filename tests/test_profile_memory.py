@@ -190,7 +190,8 @@ def recorded(run, peak):
     return replace(run, recording=SimpleNamespace(memory_peak=peak))
 
 
-def test_histograms_on_disk_are_advised_where_memory_is_short(tmp_path):
+def test_histograms_on_disk_are_advised_where_memory_is_short(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "resident", lambda: 300_000_000)  # the limit that is advised follows from it
     runner, cfg = FakeRunner(law), settings(tmp_path)
     first, *_ = [
         one

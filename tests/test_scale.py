@@ -297,6 +297,9 @@ def test_settings_that_do_not_go_together(tmp_path):
         )
     with pytest.raises(ConfigError, match="trim"):
         train.train(configured(tmp_path, scale=outofcore(), classifier=config.Classifier(trim=0.1)), Stages())
+    pca = config.Reduce(name=config.ReduceName.pca, variance=0.9)
+    with pytest.raises(ConfigError, match="reduce=pca"):
+        train.train(configured(tmp_path, scale=outofcore(), reduce=pca), Stages())
     with pytest.raises(ConfigError, match=r"give at least scale\.memory_limit="):
         train.train(configured(tmp_path, scale=outofcore("100MB")), Stages())
     assert not (tmp_path / "chunks").exists()

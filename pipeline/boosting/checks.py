@@ -190,16 +190,22 @@ def validation_set(
     return X, y, np.ones(len(y))
 
 
-def partitions(model: LogitBoostClassifier, parts: Any, validation: Any) -> None:
-    """Check what a fit to partitions is given, and that it needs nothing that only rows in memory have."""
+def apart(model: LogitBoostClassifier, watched: bool) -> None:
+    """Check that a fit to rows that lie apart needs nothing that only rows in memory have."""
     if model.trim > 0.0:
         raise ValueError(
             f"trim={model.trim} needs the weights of all rows at once; use trim=0, or fit rows in memory"
         )
     if model.warm_start:
         raise ValueError("warm_start is for rows in memory; partitions are fitted from the first round")
-    if model.early_stopping and not validation:
+    if model.early_stopping and not watched:
         raise ValueError("early_stopping needs a validation set: none is cut from partitions")
+
+
+def partitions(model: LogitBoostClassifier, parts: Any, validation: Any) -> None:
+    """Check what a fit to partitions is given."""
+    parameters(model)
+    apart(model, bool(validation))
     widths = set()
     for rows, y in [*parts, *(validation or ())]:
         if rows.shape[0] != len(y):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -234,23 +234,62 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
             As :meth:`fit`; and for early stopping without a validation set, for `trim`, which needs the weights of
             all rows at once, and for `warm_start`.
         """
-        checks.parameters(self)
         checks.partitions(self, parts, validation)
+        given = {"train": list(parts), "watch": list(validation or ())}
+
+        def team(name: str, codes: np.ndarray, weight: np.ndarray) -> Team:
+            cuts = np.cumsum([len(y) for _, y in given[name]])[:-1]
+            pieces = zip(given[name], np.split(codes, cuts), np.split(weight, cuts), strict=True)
+            return Team(backend, [Partition(backend, one[0], own, s) for one, own, s in pieces])
+
+        backend = backends.get(self.backend)
+        labels = [
+            np.concatenate([np.asarray(y) for _, y in some]) if some else None for some in given.values()
+        ]
+        return self.fit_teams(
+            team,
+            parts[0][0].shape[1],
+            labels[0],
+            labels[1],
+            on_round=on_round,
+            on_state=on_state,
+            resume_from=resume_from,
+        )
+
+    def fit_teams(
+        self,
+        team: Callable[[str, np.ndarray, np.ndarray], Team],
+        n_features: int,
+        y: Any,
+        y_validation: Any = None,
+        *,
+        on_round: OnRound | None = None,
+        on_state: snapshot.OnState | None = None,
+        resume_from: snapshot.State | None = None,
+    ) -> LogitBoostClassifier:
+        """Fit the model to rows that somebody else holds; see :meth:`fit_partitions`.
+
+        Parameters
+        ----------
+        team : team(name, codes, weight) returns who holds the rows called "train" or "watch", in the order of their
+            labels, given their class numbers (n,) and sample weights (n,). `dtype_` says in which type they are fitted.
+        n_features : columns of the rows
+        y, y_validation : labels of the rows
+        """
+        checks.parameters(self)
+        checks.apart(self, y_validation is not None)
         backend = backends.get(self.backend)
         self.__dict__.pop("n_rounds_", None)
-        labels = [np.asarray(y) for _, y in parts]
-        y = np.concatenate(labels)
+        y = np.asarray(y)
         self._set_classes(y)
         weight = checks.sample_weight(None, self.class_weight, y)
-        self.n_features_in_ = parts[0][0].shape[1]
-        self._start_anew(len(y) * self.n_features_in_)
+        self.n_features_in_ = n_features
+        self._start_anew(len(y) * n_features)
         found = self._restored(resume_from)
-        cuts = np.cumsum([len(one) for one in labels])[:-1]
-        rows = zip(parts, labels, np.split(weight, cuts), strict=True)
-        train = [Partition(backend, one[0], self._codes(own), s) for one, own, s in rows]
-        watched = [Partition(backend, X, self._codes(own), np.ones(len(own))) for X, own in validation or ()]
-        teams = Team(backend, train), Team(backend, watched) if watched else None
-        self._boost(backend, *teams, (on_round, on_state), found)
+        train, watched = team("train", self._codes(y), weight), None
+        if y_validation is not None:
+            watched = team("watch", self._codes(y_validation), np.ones(len(y_validation)))
+        self._boost(backend, train, watched, (on_round, on_state), found)
         return self
 
     def _set_classes(self, y: np.ndarray) -> None:

@@ -159,6 +159,7 @@ class Partition:
     def _forget(self) -> None:
         self._columns: tuple[Basis, Array, Array] | None = None
         self._targets: tuple[Array, Array] | None = None
+        self._coming: tuple[Array, Array] | None = None
         self._values: tuple[Basis, Array] | None = None
 
     def _blocks(self, dtype: str | None = None) -> Iterator[tuple[slice, Array]]:
@@ -258,6 +259,7 @@ class Partition:
         """
         pairs, total = [], None
         self._targets = None  # of the round that ends
+        self._coming = None
         for part, X in self._blocks():
             with span("update"):
                 moved, pair = self._advanced(part, self._moving(move, X), move.factor)
@@ -268,6 +270,7 @@ class Partition:
                 self._moved = moved
             if request is not None:
                 total = fits.add(total, self._sums(request, part, X, moved))
+        self._coming, self._targets = self._targets, None  # they are those of scores that are not kept yet
         return Report(max((p[0] for p in pairs), default=0.0), sum(p[1] for p in pairs), total)
 
     def _advanced(self, part: slice, values: Array, factor: float) -> tuple[Array, Array]:
@@ -305,9 +308,12 @@ class Partition:
         """Make the scores of the last move the partition's own."""
         if self.streams:
             self.F, self._moved = self._moved, self.F
-        else:
+        elif self._moved is not None:  # there are rows
             self.F, self._moved = self._moved, None
+        coming, columns = self._coming, self._columns
         self._forget()
+        # What was worked out together with the move, for the round to come.
+        self._targets, self._columns = coming, columns
 
     def _working(self, part: slice, F: Array) -> tuple[Array, Array]:
         """Return the weights and weighted responses (n, J) at scores F; of two classes only the second's."""

@@ -78,10 +78,12 @@ def content(
     backend: str,
     known: datasets.Stamps,
     parts: list[np.ndarray],
+    partitions: int | None = None,
 ) -> State:
     """Return what a checkpoint holds about the run.
 
-    `place` is where the images were read from, `parts` are their numbers: to fit, to watch, to hold out.
+    `place` is where the images were read from, `parts` are their numbers: to fit, to watch, to hold out; `partitions`
+    is in how many parts their sums were added, if the run itself found that number.
     """
     arrays = {f"data.{name}": array for name, array in known.arrays().items()}
     header = {
@@ -91,8 +93,14 @@ def content(
         "backend": backend,
         "split": _digest(parts),
         "software": software(),
+        "partitions": partitions,
     }
     return arrays, header
+
+
+def partitions(kept: Keeper | None) -> int | None:
+    """Return in how many parts the run that goes on had its sums added, so that they are added alike."""
+    return None if kept is None or kept.found is None else kept.found.content[1].get("partitions")
 
 
 def check_split(kept: Keeper, parts: list[np.ndarray]) -> None:

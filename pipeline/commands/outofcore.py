@@ -33,7 +33,9 @@ def train_kept(
     labels = steps.require_labels(images, cfg.data)
     with stages("split"):
         fitted, held_out = datasets.split(images, cfg.split)
-        twins = steps.tell_twins(outofcore.duplicates_across(kept, fitted, held_out), folder)
+        twins = steps.tell_twins(
+            outofcore.duplicates_across(kept.digests, images.paths, fitted, held_out), folder
+        )
         watched = fitted[:0]
         if cfg.classifier.early_stopping:
             fitted, watched = datasets.validation_split(images, fitted, cfg.split)
@@ -47,7 +49,7 @@ def train_kept(
         validation = rows.parts(watched, 1) if len(watched) else None
         classifier = train.with_progress(
             lambda hooks: unfitted.fit_partitions(
-                rows.parts(fitted, cfg.scale.partitions), validation=validation, **hooks
+                rows.parts(fitted, cfg.scale.partitions or 1), validation=validation, **hooks
             ),
             unfitted,
             keeper=keeper,

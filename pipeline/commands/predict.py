@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline import backends, config, datasets
 from pipeline.commands import steps
-from pipeline.errors import ModelError, OutputError
+from pipeline.errors import ConfigError, ModelError, OutputError
 from pipeline.files import atomic, expanded
 from pipeline.model import Model, load_model
 from pipeline.reporting import tables
@@ -33,6 +33,16 @@ def run(cfg: config.Predict, stages: Stages | None = None) -> None:
         Where seconds are added up.
     """
     stages = stages or Stages()
+    if cfg.scale.name is config.ScaleName.dask:
+        from pipeline.commands import predict_parts
+
+        return predict_parts.run(cfg, stages)
+    if cfg.scale.name is not config.ScaleName.local:
+        raise ConfigError(
+            f"scale={cfg.scale.name.value} is for train: predict needs little memory anyway; leave it out"
+        )
+    if cfg.format != "csv":
+        raise ConfigError(f"format={cfg.format} is for parts: add scale=dask, or leave it out")
     out = expanded(cfg.out) if cfg.out else Path(cfg.run_dir) / "predictions.csv"
     if cfg.out:
         _check_out(out, cfg)
@@ -54,16 +64,29 @@ def run(cfg: config.Predict, stages: Stages | None = None) -> None:
     rate = counts.sum() / (time.perf_counter() - begin)
     datasets.write_rejected(listed, rejected)
 
-    shown = sorted(zip(counts.tolist(), model.class_names, strict=True), key=lambda pair: -pair[0])[:SHOWN]
+    tell(counts, model.class_names, (rejected, listed), rate, stages, str(out))
+
+
+def tell(
+    counts: np.ndarray,
+    class_names: tuple[str, ...],
+    rejected: tuple[list[datasets.Rejected], Path],
+    rate: float,
+    stages: Stages,
+    out: str,
+) -> None:
+    """Print how many images have which label, and where the labels are."""
+    shown = sorted(zip(counts.tolist(), class_names, strict=True), key=lambda pair: -pair[0])[:SHOWN]
     rows = [(tables.shown(name), n, tables.percent(n / counts.sum())) for n, name in shown if n]
     tables.table("Labels", ("class", "images", "share"), rows)
+    files, listed = rejected
     tables.facts(
         f"{tables.count(counts.sum(), 'image')} labelled",
         [
-            ("rejected", f"{tables.count(len(rejected), 'file')}, see {listed}" if rejected else "none"),
+            ("rejected", f"{tables.count(len(files), 'file')}, see {listed}" if files else "none"),
             ("rate", f"{rate:.0f} images/s"),
             ("time", tables.stage_line(stages.seconds)),
-            ("labels", str(out)),
+            ("labels", out),
         ],
     )
 

@@ -67,6 +67,11 @@ def train(cfg: config.Train, stages: Stages, keeper: Keeper | None = None) -> Tr
             "split.folds is for cross-validation, which train does not do; leave split=folds and split.folds= "
             f"out, or use: python -m pipeline evaluate split.folds={cfg.split.folds}"
         )
+    if cfg.scale.name is config.ScaleName.dask:
+        from pipeline.commands import distributed
+
+        return distributed.run(cfg, stages, keeper)
+
     with stages("start"):
         name = steps.choose_backend(cfg.backend, cfg.preprocess)
         backend = backends.get(name)
@@ -242,8 +247,11 @@ def with_progress(
     classifier: LogitBoostClassifier,
     label: str = "boost",
     keeper: Keeper | None = None,
+    beside: Callable[[], str] = str,
 ) -> LogitBoostClassifier:
     """Return work(hooks) with a progress bar of the rounds; `hooks` are arguments of the classifier's fit.
+
+    `beside` tells what else to show beside the bar.
 
     Raises
     ------
@@ -263,7 +271,7 @@ def with_progress(
             note = f"training {train_loss:.4f}"
             if validation_loss is not None:
                 note += f"  validation {validation_loss:.4f}"
-            advance(number, n_rounds, note)
+            advance(number, n_rounds, note + beside())
 
         try:
             return work({"on_round": on_round, **resumed})

@@ -54,14 +54,14 @@ def load(
         When there is no such set, it has no labels, a single class, or is not the one expected;
         ``TooManyRejected`` above ``data.max_rejected``.
     """
-    with _reading(data):
+    with reading(data):
         return _load(data, image, progress, expected)
 
 
 def _load(
     data: config.Data, image: config.Image, progress: Progress | None, expected: Stamps | None
 ) -> Loaded:
-    kind, path = _resolve(data)
+    kind, path = resolve(data)
     begin = perf_counter()
     if kind is DataName.folder:
         assert path is not None
@@ -103,7 +103,7 @@ def stream(
     """
     if chunk < 1:
         raise ConfigError(f"chunk={chunk}: expected at least 1 picture")
-    with _reading(data):
+    with reading(data):
         return _told(_stream(data, image, chunk, progress), data)
 
 
@@ -123,13 +123,13 @@ def stream_labelled(
     ConfigError, DataError
         As ``load``; on the way where ``load`` would decode.
     """
-    with _reading(data):
-        kind, path = _resolve(data)
+    with reading(data):
+        kind, path = resolve(data)
         if kind is DataName.folder:
             assert path is not None
-            listing = _labelled(path)
+            listing = labelled_listing(path)
             stamps: Stamps | None = stamp_entries(listing.entries)
-            chunks = _stream_files(path, listing, data, image, chunk=chunk, progress=progress)
+            chunks = stream_files(path, listing, data, image, chunk=chunk, progress=progress)
         elif kind is None:
             raise DataError(
                 f"data.path={path}: one file is no labelled set; expected a folder or a packed set"
@@ -143,12 +143,12 @@ def stream_labelled(
 
 
 def _told(chunks: Iterator[Loaded], data: config.Data) -> Iterator[Loaded]:
-    with _reading(data):
+    with reading(data):
         yield from chunks
 
 
 @contextmanager
-def _reading(data: config.Data) -> Iterator[None]:
+def reading(data: config.Data) -> Iterator[None]:
     """Say of what the system refuses that it is the set, not the file that is being written meanwhile."""
     try:
         yield
@@ -161,23 +161,23 @@ def _reading(data: config.Data) -> Iterator[None]:
 def _stream(
     data: config.Data, image: config.Image, chunk: int, progress: Progress | None
 ) -> Iterator[Loaded]:
-    kind, path = _resolve(data)
+    kind, path = resolve(data)
     if kind is DataName.folder:
         assert path is not None
-        return _stream_files(path, scan(path), data, image, chunk=chunk, progress=progress)
+        return stream_files(path, scan(path), data, image, chunk=chunk, progress=progress)
     if kind is DataName.packed:
         assert path is not None
-        return _slices(read_packed(path, image, resizable=False), chunk, progress)
+        return slices(read_packed(path, image, resizable=False), chunk, progress)
     if kind is DataName.digits:
-        return _parts(count_digits(), chunk, progress, lambda a, b: read_digits(image, a, b))
+        return parts(count_digits(), chunk, progress, lambda a, b: read_digits(image, a, b))
     if kind is DataName.synthetic:
-        return _parts(data.n, chunk, progress, lambda a, b: make_synthetic(data, image, a, b))
+        return parts(data.n, chunk, progress, lambda a, b: make_synthetic(data, image, a, b))
     assert path is not None
     single = Listing(entries=[Entry(path.name, str(path), -1)])
-    return _stream_files(path, single, data, image, chunk=chunk, progress=progress)
+    return stream_files(path, single, data, image, chunk=chunk, progress=progress)
 
 
-def _resolve(data: config.Data) -> tuple[DataName | None, Path | None]:
+def resolve(data: config.Data) -> tuple[DataName | None, Path | None]:
     """Return the kind of source, None for a single picture file, and the path."""
     reads_files = data.name in (DataName.auto, DataName.folder, DataName.packed)
     if not reads_files:
@@ -212,7 +212,7 @@ def _resolve(data: config.Data) -> tuple[DataName | None, Path | None]:
     return (DataName.packed, path) if packed else (None, path)
 
 
-def _labelled(path: Path) -> Listing:
+def labelled_listing(path: Path) -> Listing:
     """Return the pictures in class folders, and as rejected what lies beside them."""
     listing = scan(path)
     if not listing.class_names:
@@ -241,7 +241,7 @@ def _load_folder(
     expected: Stamps | None,
 ) -> Loaded:
     begin = perf_counter()
-    listing = _labelled(path)
+    listing = labelled_listing(path)
     stamps = stamp_entries(listing.entries)
     if expected is not None:
         expected.compare(stamps, f"data.path={path}")
@@ -255,11 +255,11 @@ def _load_folder(
     decoded = perf_counter()
     total = len(images) + len(rejected)
     if len(rejected) > data.max_rejected * total or not len(images):
-        raise _too_many(path, rejected, total, data)
+        raise too_many(path, rejected, total, data)
     return Loaded(images, rejected, {"read": read - begin, "decode": decoded - read}, stamps)
 
 
-def _stream_files(
+def stream_files(
     path: Path,
     listing: Listing,
     data: config.Data,
@@ -268,6 +268,7 @@ def _stream_files(
     chunk: int,
     progress: Progress | None,
 ) -> Iterator[Loaded]:
+    """Yield the pictures of a listing, `chunk` files at a time; TooManyRejected as soon as they are."""
     labelled = bool(listing.class_names) and not listing.loose
     names = listing.class_names if labelled else ()
     entries = listing.entries
@@ -283,14 +284,15 @@ def _stream_files(
         found += [reason for reason in outcome if reason is not None]
         rejected += found
         if len(rejected) > data.max_rejected * total:
-            raise _too_many(path, rejected, total, data)
+            raise too_many(path, rejected, total, data)
         if progress is not None:
             progress(start + len(part), len(entries))
         yield Loaded(images, found, {"read": 0.0, "decode": perf_counter() - begin})
         found = []
 
 
-def _slices(images: Images, chunk: int, progress: Progress | None) -> Iterator[Loaded]:
+def slices(images: Images, chunk: int, progress: Progress | None) -> Iterator[Loaded]:
+    """Yield pictures that are in memory or mapped, `chunk` at a time, copied."""
     for start in range(0, len(images), chunk):
         begin = perf_counter()
         part = images.subset(slice(start, start + chunk))
@@ -300,9 +302,10 @@ def _slices(images: Images, chunk: int, progress: Progress | None) -> Iterator[L
         yield Loaded(part, [], {"read": perf_counter() - begin, "decode": 0.0})
 
 
-def _parts(
+def parts(
     total: int, chunk: int, progress: Progress | None, make: Callable[[int, int], Images]
 ) -> Iterator[Loaded]:
+    """Yield pictures that make(begin, end) makes, `chunk` at a time."""
     for start in range(0, total, chunk):
         begin = perf_counter()
         images = make(start, min(start + chunk, total))
@@ -328,7 +331,8 @@ def _gather(
     return Images(pixels, labels, class_names, [entries[i].name for i in good])
 
 
-def _too_many(path: Path, rejected: list[Rejected], total: int, data: config.Data) -> TooManyRejected:
+def too_many(path: Path, rejected: list[Rejected], total: int, data: config.Data) -> TooManyRejected:
+    """Return the error of a set of `total` files of which too many were rejected."""
     first = rejected[0]
     share = 100 * len(rejected) / total
     return TooManyRejected(

@@ -172,9 +172,9 @@ def describe(
         block_norm=cfg.hog.block_norm,
         kept_number_bytes=4 if exact and cfg.hog.dtype.name == "float32" else 8,
     )
-    if cfg.scale.name is config.ScaleName.local or backend != "cpu":
+    if cfg.scale.name is not config.ScaleName.outofcore or backend != "cpu":
         return work
-    return streamed(replace(work, memory_limit=config.size_in_bytes(cfg.scale.memory_limit) or 0))
+    return streamed(replace(work, memory_limit=config.size_in_bytes(cfg.scale.memory_limit or "") or 0))
 
 
 def streamed(work: Work, used: int = PROGRAM) -> Work:

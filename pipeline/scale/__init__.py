@@ -1,1 +1,1 @@
-"""Training beyond the memory of one process: rows on disk, in chunks that stream."""
+"""Training beyond the memory of one process, on disk, and beyond one machine, on Dask workers."""

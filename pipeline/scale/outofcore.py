@@ -54,6 +54,11 @@ def check(cfg: config.Train, backend: str) -> None:
             f"classifier.trim={cfg.classifier.trim} needs the weights of all images at once, which scale=outofcore "
             "does not have; use classifier.trim=0 or scale=local"
         )
+    if cfg.reduce.name is not config.ReduceName.none:
+        raise ConfigError(
+            f"reduce={cfg.reduce.name.value} needs all features at once, which scale=outofcore does not have; use "
+            "reduce=none or scale=local"
+        )
 
 
 @contextmanager
@@ -71,7 +76,7 @@ def folder_of(cfg: config.Train) -> Iterator[Path]:
 
 def limit(settings: config.Scale) -> int:
     """Return ``scale.memory_limit`` in bytes."""
-    found = config.size_in_bytes(settings.memory_limit)
+    found = config.size_in_bytes(settings.memory_limit or "")
     assert found is not None  # the settings have been checked
     return found
 
@@ -159,13 +164,15 @@ def _check_finite(cells: np.ndarray, paths: list[str]) -> None:
         )
 
 
-def duplicates_across(kept: Kept, train: np.ndarray, test: np.ndarray) -> list[tuple[str, str]]:
-    """Return what :func:`pipeline.datasets.duplicates_across` finds, from the digests."""
+def duplicates_across(
+    digests: np.ndarray, paths: list[str], train: np.ndarray, test: np.ndarray
+) -> list[tuple[str, str]]:
+    """Return what :func:`pipeline.datasets.duplicates_across` finds, from a digest of each image."""
     first: dict[bytes, int] = {}
     for i in train:
-        first.setdefault(kept.digests[i].tobytes(), int(i))
-    pairs = ((first.get(kept.digests[i].tobytes()), int(i)) for i in test)
-    return [(kept.images.paths[a], kept.images.paths[b]) for a, b in pairs if a is not None]
+        first.setdefault(digests[i].tobytes(), int(i))
+    pairs = ((first.get(digests[i].tobytes()), int(i)) for i in test)
+    return [(paths[a], paths[b]) for a, b in pairs if a is not None]
 
 
 class Rows:

@@ -1,0 +1,136 @@
+"""``train`` with ``scale=dask``: the same steps with the rows on Dask workers."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline import backends, config, datasets
+from pipeline.checkpoint import Keeper
+from pipeline.commands import keeping, steps, train
+from pipeline.datasets.pieces import inventory
+from pipeline.features import HogExtractor
+from pipeline.model import Model
+from pipeline.reporting import tables
+from pipeline.reporting.metrics import score
+from pipeline.reporting.progress import progress
+from pipeline.reporting.stages import Stages
+from pipeline.scale import outofcore
+
+if TYPE_CHECKING:
+    from pipeline.datasets.pieces import Inventory
+    from pipeline.scale.dask_cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+
+def run(cfg: config.Train, stages: Stages, keeper: Keeper | None = None) -> train.Trained:
+    """Train on the workers of a cluster, which is found or started here.
+
+    Raises
+    ------
+    ConfigError, DataError, ClusterError
+    """
+    from pipeline.scale import dask_cluster
+
+    with stages("start"):
+        name = backend_of(cfg.backend, cfg.scale)
+        from pipeline.scale import dask_run
+
+        dask_run.check(cfg, name)
+        steps.check_layout(cfg.hog, cfg.image)
+        hog = steps.extractor(cfg.hog, cfg.image, "cpu")
+        data = keeping.whereabouts(keeper, cfg.data)
+    with stages("list"):
+        found = inventory(data, cfg.image, True, keeping.stamps(keeper))
+    with ExitStack() as stack:
+        with stages("cluster"):
+            cluster = stack.enter_context(dask_cluster.connected(cfg.scale, name))
+            introduce(cluster)
+        stack.enter_context(backends.get("cpu").threads(cfg.backend.threads))
+        return _train(cfg, hog, name, cluster, found, stages, keeper)
+
+
+def backend_of(settings: config.Backend, scale: config.Scale) -> str:
+    """Return the name of the workers' backend; this machine need not have their GPU."""
+    from pipeline.scale import dask_cluster
+
+    name = settings.name.name if settings.name is config.BackendName.gpu else steps.choose_backend(settings)
+    dask_cluster.require(name, scale)
+    return name
+
+
+def introduce(cluster: Cluster) -> None:
+    """Tell where the cluster and its dashboard are, and what differs there."""
+    workers = cluster.threads()
+    line = f"Dask at {cluster.address}: {tables.count(len(workers), 'worker')}, dashboard {cluster.dashboard}"
+    say(line)
+    for differs in cluster.check_versions():
+        say(f"other software: {differs}")
+
+
+def say(line: str) -> None:
+    """Tell a line, here and in the log."""
+    log.info(line)
+    tables.say(f"  {line}")
+
+
+def _train(
+    cfg: config.Train,
+    hog: HogExtractor,
+    backend: str,
+    cluster: Cluster,
+    found: Inventory,
+    stages: Stages,
+    keeper: Keeper | None,
+) -> train.Trained:
+    """Let the workers read, train on them, evaluate and save."""
+    from pipeline.scale import dask_run
+
+    folder, listed = Path(cfg.run_dir), Path(cfg.run_dir) / "rejected.csv"
+    count = keeping.partitions(keeper) or cfg.scale.partitions
+    expected = keeping.stamps(keeper)
+    with stages("features"), progress("features") as advance, steps.rejected_kept(listed):
+        kept = dask_run.keep(cfg, hog, backend, cluster, found, count, advance, say, expected)
+    try:
+        datasets.write_rejected(listed, kept.rejected)
+        images = kept.images
+        labels = steps.require_labels(images, cfg.data)
+        with stages("split"):
+            fitted, held_out = datasets.split(images, cfg.split)
+            pairs = outofcore.duplicates_across(kept.digests, images.paths, fitted, held_out)
+            twins = steps.tell_twins(pairs, folder)
+            watched = fitted[:0]
+            if cfg.classifier.early_stopping:
+                fitted, watched = datasets.validation_split(images, fitted, cfg.split)
+        if keeper is not None:
+            parts = [fitted, watched, held_out]
+            keeping.check_split(keeper, parts)
+            keeper.content = partial(
+                keeping.content, cfg, found.data.path, backend, kept.stamps, parts, len(kept.crew)
+            )
+        with stages("boost"):
+            unfitted = steps.classifier(cfg.classifier, "cpu")
+            rows = fitted, watched, held_out
+            classifier = train.with_progress(
+                lambda hooks: dask_run.fit(unfitted, kept, *rows, hog.layout_.n_features, hooks),
+                unfitted,
+                keeper=keeper,
+                beside=lambda: f"  {tables.count(kept.crew.workers, 'worker')}",
+            )
+        with stages("evaluate"):
+            proba = dask_run.probabilities(kept, classifier, held_out)
+            scores = score(labels[held_out], proba, images.class_names)
+    finally:
+        kept.crew.close()
+    model = Model(hog.set_params(backend=backend), classifier, images.class_names, cfg.image, cfg.preprocess)
+    counted = train.Parts(fitted, watched, held_out, len(twins))
+    nothing = np.empty((0, hog.layout_.n_features), hog.dtype)  # the features lie with the workers
+    return train.finish(
+        cfg, stages, model, scores, proba, images, counted, kept.rejected, kept.seconds, nothing
+    )

@@ -1,0 +1,243 @@
+"""A Dask cluster: found or started, asked who is there, and told apart from one that is gone."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+from pipeline import config
+from pipeline.errors import ClusterError, ConfigError
+from pipeline.files import expanded
+from pipeline.model import software
+
+POLL = 0.5  # seconds between two looks whether everybody is still there
+# Ctrl-C in a terminal reaches every process of the run: it is for the driver to let the round end.
+DEAF = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+LOUD = ("distributed", "tornado", "asyncio")
+OURS = {  # of workers started here; their memory is divided beforehand, so that nothing is spilled to disk
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.profile.enabled": False,
+}
+
+
+def require(backend: str, settings: config.Scale) -> None:
+    """Refuse, before anything is read, what is not installed or cannot be.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if importlib.util.find_spec("dask") is None or importlib.util.find_spec("distributed") is None:
+        raise ConfigError(
+            "scale=dask needs the packages dask and distributed: pip install 'hogboost[dask]', or from this folder: "
+            "pip install '.[dask]'; or leave scale=dask out"
+        )
+    ours = settings.scheduler is None
+    if backend == "gpu" and ours and settings.processes and importlib.util.find_spec("dask_cuda") is None:
+        raise ConfigError(
+            "scale=dask backend=gpu starts one worker for each GPU with the package dask-cuda, which is not "
+            "installed: pip install dask-cuda; or start workers yourself and give scale.scheduler=tcp://..."
+        )
+    files = {"tls_ca": settings.tls_ca, "tls_cert": settings.tls_cert, "tls_key": settings.tls_key}
+    for name, path in files.items():
+        if path is not None and not expanded(path).is_file():
+            raise ConfigError(f"scale.{name}={path}: no such file")
+
+
+class Cluster:
+    """A client of a scheduler, and what is known of the workers.
+
+    Attributes
+    ----------
+    client : distributed.Client
+    settings : config.Scale
+    """
+
+    def __init__(self, client: Any, settings: config.Scale) -> None:
+        self.client, self.settings = client, settings
+        self.address = str(client.scheduler.address)
+
+    @property
+    def dashboard(self) -> str:
+        """Where the dashboard is, in words."""
+        link = str(self.client.dashboard_link)
+        if importlib.util.find_spec("bokeh") is None:
+            return f"{link} (shows nothing without the package bokeh: pip install bokeh)"
+        return link
+
+    def threads(self) -> dict[str, int]:
+        """Return the threads of every worker that the scheduler knows, by their addresses.
+
+        Raises
+        ------
+        ClusterError
+            If the scheduler does not answer.
+        """
+        if self.client.status != "running":
+            raise self.lost("the connection is closed")
+        try:
+            found = self.client.sync(self.client.scheduler.ncores, callback_timeout=self.settings.wait)
+        except (OSError, TimeoutError) as error:  # CommClosedError is an OSError
+            raise self.lost(str(error) or type(error).__name__) from error
+        return dict(sorted(found.items()))
+
+    def lost(self, why: str) -> ClusterError:
+        """Return the error of a scheduler that is gone."""
+        return ClusterError(f"the Dask scheduler {self.address} was lost ({' '.join(why.split())[:160]})")
+
+    def memory(self) -> dict[str, int]:
+        """Return the bytes that each worker may take; 0 where no limit is known."""
+        asked = self.settings.memory_limit
+        limit = config.size_in_bytes(asked) if asked else None
+        known = self.client.scheduler_info(n_workers=-1)["workers"]
+        found = {address: int(one.get("memory_limit") or 0) for address, one in known.items()}
+        return {address: min(limit, own or limit) if limit else own for address, own in found.items()}
+
+    def await_workers(self, count: int = 1) -> dict[str, int]:
+        """Return the threads of the workers as soon as there are `count`.
+
+        Raises
+        ------
+        ClusterError
+            If there are fewer after ``scale.wait`` seconds.
+        """
+        deadline = time.monotonic() + self.settings.wait
+        while True:
+            found = self.threads()
+            if len(found) >= count:
+                return found
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"the Dask scheduler {self.address} has {len(found)} workers after scale.wait="
+                    f"{self.settings.wait:g} seconds; start some: dask worker {self.address}"
+                )
+            time.sleep(min(POLL, self.settings.wait / 10))
+
+    def check_versions(self) -> list[str]:
+        """Return what differs between the software of workers and scheduler and this program's, in words.
+
+        Raises
+        ------
+        ClusterError
+            If one of them cannot import this program, or has another version of it.
+        """
+        here = software()
+        try:
+            there = {"the scheduler": self.client.run_on_scheduler(software), **self.client.run(software)}
+        except (ImportError, AttributeError, RuntimeError) as error:
+            raise ClusterError(
+                f"the scheduler {self.address} or a worker cannot import this program "
+                f"({' '.join(str(error).split())[:120]}); install hogboost[dask] of the same version there"
+            ) from error
+        except (OSError, TimeoutError) as error:
+            raise self.lost(str(error)) from error
+        differ = []
+        for place, found in sorted(there.items()):
+            changed = [f"{k} {v}, here {here.get(k)}" for k, v in found.items() if here.get(k) != v]
+            if found.get("hogboost") != here["hogboost"]:
+                raise ClusterError(
+                    f"{place} has hogboost {found.get('hogboost')}, this program is {here['hogboost']}; "
+                    "install the same version everywhere"
+                )
+            if changed:
+                differ.append(f"{place}: {'; '.join(changed)}")
+        return differ
+
+
+@contextmanager
+def connected(settings: config.Scale, backend: str) -> Iterator[Cluster]:
+    """Yield a cluster: that of ``scale.scheduler``, or one that is started here and ends with the block.
+
+    Raises
+    ------
+    ClusterError
+        If the scheduler cannot be reached or has no workers.
+    """
+    import dask
+    from distributed import Client
+
+    with ExitStack() as stack:
+        stack.enter_context(_quiet())
+        stack.enter_context(dask.config.set(OURS if settings.scheduler is None else {}))
+        given: dict[str, Any] = {"set_as_default": False, "timeout": settings.wait}
+        if settings.scheduler is None:
+            address: Any = _started(settings, backend)
+            stack.callback(_closed, address)
+            given["direct_to_workers"] = True  # they are on this machine: no detour by the scheduler
+        else:
+            address = settings.scheduler
+            given["security"] = _security(settings)
+        try:
+            client = Client(address, **{k: v for k, v in given.items() if v is not None})
+        except (OSError, TimeoutError, ValueError, RuntimeError) as error:
+            why = " ".join(str(error).split())[:160] or type(error).__name__
+            raise ClusterError(
+                f"scale.scheduler={settings.scheduler}: no Dask scheduler can be reached there ({why}); start one: "
+                "dask scheduler, and give the address that it prints"
+            ) from error
+        stack.callback(_closed, client)
+        cluster = Cluster(client, settings)
+        # A client gathers its messages for 10 ms; a round waits for each, so they go at once.
+        if hasattr(client.scheduler_comm, "interval"):
+            client.scheduler_comm.interval = 0.001
+        cluster.await_workers()
+        yield cluster
+
+
+def _started(settings: config.Scale, backend: str) -> Any:
+    """Start workers on this machine: one for each core, or for each GPU."""
+    workers = settings.workers or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None)
+    given: dict[str, Any] = {
+        "threads_per_worker": settings.threads,
+        "dashboard_address": "127.0.0.1:0",
+        "memory_limit": config.size_in_bytes(settings.memory_limit) if settings.memory_limit else "auto",
+        "silence_logs": logging.CRITICAL,
+    }
+    if settings.processes:
+        given["preload"] = [DEAF]
+    if backend == "gpu" and importlib.util.find_spec("dask_cuda") is not None:
+        cuda = importlib.import_module("dask_cuda")
+        return cuda.LocalCUDACluster(n_workers=settings.workers or None, **given)
+    from distributed import LocalCluster
+
+    return LocalCluster(n_workers=workers, processes=settings.processes, **given)
+
+
+def _security(settings: config.Scale) -> Any:
+    """Return how the connection is encrypted; None: as Dask's own configuration says."""
+    if settings.tls_ca is None and settings.tls_cert is None:
+        return None
+    from distributed.security import Security
+
+    names = {"tls_ca_file": settings.tls_ca, "tls_client_cert": settings.tls_cert,
+             "tls_client_key": settings.tls_key or settings.tls_cert}  # fmt: skip
+    files = {key: str(expanded(path)) for key, path in names.items() if path is not None}
+    return Security(require_encryption=True, **files)
+
+
+def _closed(what: Any) -> None:
+    with suppress(OSError, TimeoutError, RuntimeError):  # it may be gone already
+        what.close(timeout=10)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Dask's own lines off the error stream: what goes wrong is told by this program, in one."""
+    import distributed  # noqa: F401  makes its loggers
+
+    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in LOUD]
+    before = {name: logging.getLogger(name).level for name in names}
+    for name in names:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)

@@ -1,0 +1,290 @@
+"""A part of the images as a worker holds it: read, described, divided, and asked for sums. Knows nothing of Dask."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pipeline import backends, config, datasets
+from pipeline.boosting import LogitBoostClassifier
+from pipeline.boosting.partition import Partition, Report
+from pipeline.datasets.pieces import Piece, read_piece
+from pipeline.errors import DataError
+from pipeline.features import HogExtractor
+from pipeline.features.images import features
+from pipeline.model import Model, fitted_extractor
+from pipeline.scale.wire import Answer, Begun, Order, Share, folded, packed
+
+_AT_WORK = threading.RLock()  # one task at a time in a process: its kernels use all the threads it was given
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How images become features, and with how many threads."""
+
+    hog: dict[str, Any]  # parameters of the extractor, its backend among them
+    image: config.Image
+    preprocess: config.Preprocess
+    chunk: int
+    threads: int
+    device: int = 0
+
+
+class Told(NamedTuple):
+    """What the driver hears of a piece."""
+
+    labels: np.ndarray  # int32 (n,)
+    paths: list[str]
+    digests: np.ndarray  # uint8 (n, 16), of the pixels
+    rejected: list[datasets.Rejected]
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Own:
+    """The rows of a piece that belong to a team: to fit, or to watch."""
+
+    rows: np.ndarray  # int32 (m,), in the piece, rising
+    codes: np.ndarray  # int32 (m,) class numbers
+    weight: np.ndarray | None  # float64 (m,); None: all 1
+
+
+@dataclass
+class Past:
+    """What was done with a piece since it was read: a worker that takes it over does it again."""
+
+    dtype: str = ""  # in which the rows are fitted
+    teams: dict[str, Own] = field(default_factory=dict)
+    held_out: np.ndarray | None = None  # int32, rising; None: not divided yet
+    scores: dict[str, np.ndarray] = field(default_factory=dict)  # with which a team began
+
+
+class _Team:
+    """The partition of a team, and how far its scores are."""
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.begun = self.kept = self.last = self.tried = 0
+
+    def ready(self, order: Order) -> bool:
+        """Make the scores what the order asks for, if that takes no more than keeping the last move."""
+        if self.begun != order.begun:
+            return False
+        if self.kept == order.kept - 1 and self.tried == order.last:
+            self.partition.keep()
+            self.kept, self.last, self.tried = order.kept, order.last, 0
+        return (self.kept, self.last) == (order.kept, order.last)
+
+
+class Held:
+    """A piece in the memory of a worker. It is never sent, spilled or copied: what is lost is made again.
+
+    Parameters
+    ----------
+    number : of the piece
+    piece : what to read
+    recipe : how to make features of it
+    past, begun : what was done with it, on another worker, before
+    """
+
+    def __init__(
+        self,
+        number: int,
+        piece: Piece,
+        recipe: Recipe,
+        past: Past | None = None,
+        begun: dict[str, Begun] | None = None,
+    ) -> None:
+        self.number, self.recipe = number, recipe
+        self.teams: dict[str, _Team] = {}
+        self._lock = threading.RLock()
+        with self.working():
+            self.extractor = extractor(recipe)
+            self.features, self.told = self._read(piece)
+            past = past or Past()
+            for name, own in past.teams.items():
+                self.enroll(name, own, past.dtype)
+            if past.held_out is not None:
+                self.settle(past.held_out)
+            for name, one in (begun or {}).items():
+                self.begin(name, one, past.scores.get(name))
+                team = self.teams[name]
+                for serial, move in one.moves:
+                    team.partition.advance(move)
+                    team.partition.keep()
+                    team.kept, team.last = team.kept + 1, serial
+
+    def __reduce__(self) -> Any:
+        raise TypeError("the rows of a worker stay where they are")
+
+    def working(self) -> AbstractContextManager[Any]:
+        """Return a context in which nobody else works in this process; it gives the backend."""
+        return backend_at_work(self.recipe.hog["backend"], self.recipe.threads, self.recipe.device)
+
+    def _read(self, piece: Piece) -> tuple[Any, Told]:
+        recipe, backend = self.recipe, backends.get(self.recipe.hog["backend"])
+        size = max(piece.end - piece.begin, 0)
+        X = backend.xp.empty((size, self.extractor.layout_.n_features), dtype=recipe.hog["dtype"])
+        labels, digests = [np.zeros(0, np.int32)], list[bytes]()
+        paths, rejected = list[str](), list[datasets.Rejected]()
+        seconds: dict[str, float] = {}
+        for loaded in read_piece(piece, recipe.chunk, recipe.threads):
+            images, first = loaded.images, len(paths)
+            rejected += loaded.rejected
+            for key, value in loaded.native_seconds.items():
+                seconds[key] = seconds.get(key, 0.0) + value
+            if not len(images):
+                continue
+            part = self._features(images)
+            X[first : first + len(images), :] = part
+            if images.labels is not None:
+                labels.append(images.labels.astype(np.int32))
+            paths += images.paths
+            digests += [hashlib.blake2b(one.data, digest_size=16).digest() for one in images.pixels]
+        found = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 16)
+        return X[: len(paths), :], Told(np.concatenate(labels), paths, found, rejected, seconds)
+
+    def _features(self, images: datasets.Images) -> Any:
+        recipe = self.recipe
+        part = features(images.pixels, None, recipe.preprocess, self.extractor, len(images))
+        bad = backends.get(recipe.hog["backend"]).first_not_finite(part)
+        if bad is not None:
+            raise DataError(
+                f"{images.paths[bad]}: its HoG features are not finite; remove the image or use another preprocess="
+            )
+        return part
+
+    def enroll(self, name: str, own: Own, dtype: str) -> None:
+        """Give a team its rows of the piece."""
+        if name in self.teams:
+            return
+        backend = backends.get(self.recipe.hog["backend"])
+        X = backend.rows(self.features, own.rows.astype(np.intp)).astype(dtype, copy=False)
+        weight = np.ones(len(own.rows)) if own.weight is None else own.weight
+        self.teams[name] = _Team(Partition(backend, X, own.codes.astype(np.intp), weight))
+
+    def settle(self, held_out: np.ndarray) -> None:
+        """Keep the rows that are held out; the features of the piece as a whole are let go."""
+        if self.features is not None:
+            backend = backends.get(self.recipe.hog["backend"])
+            self.held_out = backend.rows(self.features, held_out.astype(np.intp))
+            self.features = None
+
+    def begin(self, name: str, begun: Begun, scores: np.ndarray | None) -> None:
+        """Take up a fit, see :meth:`pipeline.boosting.partition.Partition.begin`."""
+        team = self.teams[name]
+        team.partition.begin(begun.frame, begun.steps, scores)
+        team.begun, team.kept, team.last, team.tried = begun.number, 0, 0, 0
+
+    def answer(self, order: Order) -> Answer:
+        """Return what the piece says; or that it is lost, if it does not hold what the order asks of it."""
+        with self._lock, self.working() as backend:
+            if order.what == "probabilities":
+                if self.features is not None:
+                    return Answer(None, (self.number,))
+                return Answer(probabilities(self.extractor, self.held_out, self.recipe, *order.arguments))
+            team = self.teams.get(order.team)
+            if team is None or not (order.what == "moments" or team.ready(order)):
+                return Answer(None, (self.number,))
+            return Answer(self._of(team, order, backend))
+
+    def _of(self, team: _Team, order: Order, backend: Any) -> Any:
+        partition, arguments, lower = team.partition, order.arguments, backend.name == "gpu"
+        if order.what == "advance":
+            move, request = arguments
+            found = partition.advance(move, request)
+            team.tried = order.number
+            return Report(found.largest, found.loss, packed(found.sums, backend.get, lower))
+        found = getattr(partition, order.what)(*arguments)
+        if order.what == "sums":
+            return packed(found, backend.get, lower)
+        if order.what == "residual_sums":
+            return None if found[0] is None else tuple(backend.get(one) for one in found)
+        return Share(found) if order.what == "room" else found
+
+
+@contextmanager
+def backend_at_work(name: str, threads: int, device: int) -> Iterator[Any]:
+    """Let nobody else work in this process; yield the backend, limited to so many threads."""
+    with _AT_WORK:
+        if name == "gpu":
+            backends.choose(name, device)
+        backend = backends.get(name)
+        with backend.threads(threads):
+            yield backend
+
+
+def extractor(recipe: Recipe) -> HogExtractor:
+    """Return the fitted extractor of a recipe."""
+    return fitted_extractor(HogExtractor(**recipe.hog), recipe.image)
+
+
+def probabilities(
+    given: HogExtractor,
+    X: Any,
+    recipe: Recipe,
+    state: tuple[dict[str, np.ndarray], dict[str, Any]],
+    class_names: tuple[str, ...],
+) -> np.ndarray:
+    """Return the probabilities (n, classes) of features, by the classifier that arrays and a header describe."""
+    if not len(X):
+        return np.zeros((0, len(class_names)), dtype=state[1]["dtype"])
+    classifier = LogitBoostClassifier.from_state(*state)
+    classifier.set_params(backend=recipe.hog["backend"])
+    return Model(given, classifier, class_names, recipe.image, recipe.preprocess).proba_of_features(X)
+
+
+def hold(
+    number: int, piece: Piece, recipe: Recipe, past: Past, begun: dict[str, Begun] | None = None
+) -> Held:
+    """Take a piece up: the task whose result stays on its worker."""
+    return Held(number, piece, recipe, past, begun)
+
+
+def tell(held: Held) -> Answer:
+    """Return what the driver hears of a piece."""
+    return Answer(held.told)
+
+
+def enroll(held: Held, name: str, own: Own, dtype: str) -> Answer:
+    """Give a team its rows."""
+    with held.working():
+        held.enroll(name, own, dtype)
+    return Answer(True)
+
+
+def settle(held: Held, held_out: np.ndarray) -> Answer:
+    """Keep the rows that are held out, and let the features of the piece go."""
+    with held.working():
+        held.settle(held_out)
+    return Answer(True)
+
+
+def begin(held: Held, team: str, begun: Begun, scores: np.ndarray | None) -> Answer:
+    """Take up a fit."""
+    with held.working():
+        if team not in held.teams:
+            return Answer(None, (held.number,))
+        held.begin(team, begun, scores)
+    return Answer(True)
+
+
+def ask(order: Order, *pieces: Held) -> Answer:
+    """Ask neighbouring pieces, and add what they say."""
+    return folded([one.answer(order) for one in pieces])
+
+
+def ask_one(held: Held, order: Order) -> Answer:
+    """Ask one piece."""
+    return held.answer(order)
+
+
+def same(message: Any) -> Any:
+    """Return a message: the task through which workers hand it on to each other."""
+    return message

@@ -1,0 +1,277 @@
+"""Training on Dask workers equals training in memory, whatever the partitions, the workers, and their fate."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from pipeline import config, datasets
+from pipeline.commands import steps
+from pipeline.datasets.pieces import inventory, read_piece
+from pipeline.errors import ConfigError, DataError
+from pipeline.scale import held, placing, wire
+from pipeline.scale.wire import Answer, Leaf, Pair
+from tests import dask_runs
+
+distributed = pytest.importorskip("distributed")
+
+LEARNERS = ("subspace", "full", "ridge", "componentwise", "random_features")
+ILL_CONDITIONED = ("full", "random_features")  # see tests/test_scale.py
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Clusters of 1, 2 and 4 workers, each a thread, made when they are asked for."""
+    from contextlib import ExitStack
+
+    with ExitStack() as stack:
+        made = {}
+
+        def get(workers: int):
+            if workers not in made:
+                made[workers] = stack.enter_context(dask_runs.connected(workers))
+            return made[workers]
+
+        yield get
+
+
+def divided(n: int, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return numbers to fit and to hold out: of 4 pieces one has one class only, one is empty, all are uneven."""
+    index = np.arange(n)
+    held_out = index % 7 == 3
+    quarter = n // 4
+    fit = ~held_out & ((index >= quarter) | (codes == 0)) & ((index < 2 * quarter) | (index >= 3 * quarter))
+    return index[fit], index[held_out]
+
+
+def local(cfg: config.Train, fitted: np.ndarray, held_out: np.ndarray, dtype: str | None = None):
+    images = dask_runs.pictures(cfg)
+    hog = steps.extractor(cfg.hog, cfg.image, "cpu")
+    X = hog.transform(images.pixels)
+    model = steps.classifier(cfg.classifier, "cpu")
+    if dtype is not None:
+        model.set_params(dtype=dtype)
+    model.fit(X[fitted], images.labels[fitted])
+    return model, model.predict_proba(X[held_out])
+
+
+# ---- equal to local ----
+
+
+def compare(cluster, learner, J, dtype, workers):
+    n = 800 if dtype == "float64" else 3600
+    cfg = dask_runs.settings(learner, dtype, n, J)
+    rows = divided(n, np.arange(n) % J)
+    wanted, proba = local(cfg, *rows)
+    found = [dask_runs.Fitted(cluster(w), cfg, 4, *rows) for w in workers]
+    assert found[0].classifier.dtype_ == wanted.dtype_ == dtype
+    tolerance = 1e-10 if dtype == "float64" else 1e-6
+    if dtype == "float32" and learner in ILL_CONDITIONED:
+        exact = local(cfg, *rows, "float64")[1]
+        # float32 sums of thousands of rows here, too: about as far from float64 as local, not closer
+        assert np.abs(found[0].proba - exact).max() <= 1.5 * max(np.abs(proba - exact).max(), 1e-6)
+        tolerance = 2e-5
+    np.testing.assert_allclose(found[0].proba, proba, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(found[0].classifier.train_loss_, wanted.train_loss_, rtol=0, atol=tolerance)
+    np.testing.assert_array_equal(found[0].classifier.rank_, wanted.rank_)
+    for other in found[1:]:  # the tree does not depend on who adds
+        np.testing.assert_array_equal(other.proba, found[0].proba)
+
+
+@pytest.mark.parametrize("J", [2, 10])
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_two_workers_equal_local(cluster, learner, J):
+    """Four partitions: one of one class only, one without a row, all of other sizes."""
+    compare(cluster, learner, J, "float64", [2])
+
+
+def test_float32_and_other_numbers_of_workers(cluster):
+    compare(cluster, "subspace", 10, "float32", [4, 1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("J", [2, 10])
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_one_two_and_four_workers_equal_local(cluster, learner, J, dtype):
+    compare(cluster, learner, J, dtype, [1, 2, 4])
+
+
+def test_early_stopping_and_class_weights(cluster):
+    cfg = dask_runs.settings(
+        "full", "float64", 600, 5, early_stopping=True, patience=2, class_weight="balanced"
+    )
+    cfg.classifier.n_rounds = 30
+    index = np.arange(600)
+    fitted, watched, held_out = (index[index % 4 > 1], index[index % 4 == 0], index[index % 4 == 1])
+    images = dask_runs.pictures(cfg)
+    X, y = steps.extractor(cfg.hog, cfg.image, "cpu").transform(images.pixels), images.labels
+    wanted = steps.classifier(cfg.classifier, "cpu").fit(
+        X[fitted], y[fitted], validation=(X[watched], y[watched])
+    )
+    found = dask_runs.Fitted(cluster(2), cfg, 3, fitted, held_out, watched)
+    assert (found.classifier.stopped_, found.classifier.n_rounds_) == ("patience", wanted.n_rounds_)
+    np.testing.assert_allclose(found.classifier.validation_loss_, wanted.validation_loss_, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(found.proba, wanted.predict_proba(X[held_out]), rtol=0, atol=1e-10)
+
+
+@pytest.mark.slow
+def test_scores_that_reach_their_limit(cluster):
+    """A step that goes too far is asked for its share, and taken again, shorter."""
+    cfg = dask_runs.settings("full", "float64", 600, 2)
+    cfg.classifier.n_rounds, cfg.classifier.learning_rate = 60, 1.0
+    index = np.arange(600)
+    rows = index[index % 5 > 0], index[index % 5 == 0]
+    wanted, proba = local(cfg, *rows)
+    found = dask_runs.Fitted(cluster(2), cfg, 2, *rows)
+    assert (found.classifier.stopped_, found.classifier.n_rounds_) == (wanted.stopped_, wanted.n_rounds_)
+    np.testing.assert_allclose(found.proba, proba, rtol=0, atol=1e-8)
+
+
+# ---- the tree, and what is sent ----
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 8, 13])
+def test_the_tree_is_the_same_whoever_adds(count):
+    rng = np.random.default_rng(0)
+    numbers = 10.0 ** rng.uniform(-12, 12, count)
+    answers = [Answer(value) for value in numbers]
+    wanted = wire.folded(answers).value
+
+    def walked(node):
+        if isinstance(node, Leaf):
+            assert {owners[i] for i in range(node.first, node.stop)} == {node.worker}
+            return wire.folded(answers[node.first : node.stop])
+        assert isinstance(node, Pair)
+        return wire.added(walked(node.left), walked(node.right))
+
+    for _ in range(20):
+        owners = [f"worker{k}" for k in rng.integers(0, 3, count)]
+        assert walked(wire.tree(owners)).value == wanted  # to the last bit
+    assert wire.tree(["one"] * count) == Leaf(0, count, "one")
+
+
+def counted(cluster, learner, J, rounds):
+    """Return the bytes down and up of a fit, and its extractor."""
+    cfg = dask_runs.settings(learner, "float32", 2600, J)
+    cfg.classifier.n_rounds = rounds
+    index = np.arange(2600)
+    found = dask_runs.Fitted(cluster(2), cfg, 2, index, index[:10])
+    return np.array(found.kept.crew.exchanged)
+
+
+@pytest.mark.parametrize("learner", ["subspace", "ridge", "componentwise"])
+def test_bytes_of_a_round_are_those_on_paper(cluster, learner):
+    """Float32: one exchange a round; of three rounds more, the bytes are three times the formula."""
+    J, p = 5, 108
+    more = counted(cluster, learner, J, 5) - counted(cluster, learner, J, 2)
+    q = 20 if learner == "subspace" else p
+    up = wire.numbers_up(q, J, J, learner == "componentwise")
+    assert more[1] == 3 * 8 * up
+    if learner == "componentwise":  # the columns of the step are as many as the classes chose: J at most
+        assert 3 * 8 * (1 + J + 1) <= more[0] <= 3 * 8 * (J * J + J + J)
+    else:
+        assert more[0] == 3 * 8 * wire.numbers_down(q, J, learner == "subspace")
+
+
+@pytest.mark.parametrize("componentwise", [False, True])
+def test_what_is_around_the_numbers_is_small(componentwise):
+    """The serialised sums are the numbers on paper, and less than 1 kB."""
+    from distributed.protocol import dumps, to_serialize
+
+    from pipeline.backends.protocol import Sums
+
+    q, J = 128, 10
+    rng = np.random.default_rng(0)  # what is like noise is not compressed on the way
+    gram = None if componentwise else rng.normal(size=(J, q, q))
+    xxw = rng.normal(size=(q, J)) if componentwise else None
+    sums = Sums(*(rng.normal(size=shape) for shape in ((q, J), (q, J), J, J)), gram, xxw)
+    sent = Answer(wire.packed(sums, lambda one: one))
+    size = sum(memoryview(frame).nbytes for frame in dumps({"data": to_serialize(sent)}))
+    numbers = wire.numbers_up(q, J, J, componentwise)
+    assert wire.payload(sent.value) == 8 * numbers
+    assert 8 * numbers <= size < 8 * numbers + 2000
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_triangles_come_back(lower):
+    from pipeline.backends.protocol import Sums
+
+    whole = np.arange(2 * 5 * 5, dtype=float).reshape(2, 5, 5)
+    given = whole.transpose(0, 2, 1) if lower else whole
+    sums = Sums(None, None, None, None, given)
+    back = wire.unpacked(wire.packed(sums, lambda one: one, lower))
+    np.testing.assert_array_equal(back.gram, np.triu(whole))
+
+
+# ---- pieces ----
+
+
+@pytest.mark.parametrize("name", ["synthetic", "digits"])
+def test_pieces_are_the_set(name):
+    data, image = config.Data(name=config.DataName[name], n=700), dask_runs.SIZE
+    whole = datasets.load(data, image).images
+    pieces = inventory(data, image, True).pieces(3)
+    read = [loaded.images for piece in pieces for loaded in read_piece(piece, 100, 1)]
+    np.testing.assert_array_equal(np.concatenate([one.pixels for one in read]), whole.pixels)
+    np.testing.assert_array_equal(np.concatenate([one.labels for one in read]), whole.labels)
+    assert [path for one in read for path in one.paths] == whole.paths
+
+
+@pytest.fixture
+def photos(tmp_path):
+    from PIL import Image
+
+    cfg = dask_runs.settings("subspace", "float32", 60, 3)
+    images = dask_runs.pictures(cfg)
+    for i, pixels in enumerate(images.pixels):
+        path = tmp_path / "set" / images.class_names[images.labels[i]] / f"{i:03d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+    return tmp_path / "set"
+
+
+def test_a_file_that_changes_or_vanishes_is_named(photos):
+    data = config.Data(name=config.DataName.folder, path=str(photos))
+    pieces = inventory(data, dask_runs.SIZE, True).pieces(2)
+    victim = next(iter(sorted(photos.rglob("*.png"))))
+    victim.write_bytes(victim.read_bytes() + b"more")
+    with pytest.raises(DataError, match=f"{victim.name} has changed since the set was listed"):
+        list(read_piece(pieces[0], 7, 1))
+    victim.unlink()
+    with pytest.raises(DataError, match=f"{victim.name} has vanished since the set was listed"):
+        list(read_piece(pieces[0], 7, 1))
+    assert sum(len(one.images) for one in read_piece(pieces[1], 7, 1)) == 30
+
+
+def test_rows_are_never_sent():
+    cfg = dask_runs.settings("subspace", "float32", 60, 3)
+    hog = steps.extractor(cfg.hog, cfg.image, "cpu")
+    from pipeline.scale import dask_run
+
+    [piece] = inventory(cfg.data, cfg.image, True).pieces(1)
+    one = held.hold(0, piece, dask_run.recipe_of(cfg, hog, "cpu"), held.Past())
+    with pytest.raises(TypeError, match="stay where they are"):
+        pickle.dumps(one)
+    # a question that the piece cannot answer, since it is another's: it says so
+    assert one.answer(wire.Order("train", "sums", kept=3)) == Answer(None, (0,))
+
+
+# ---- memory ----
+
+
+def test_partitions_follow_from_memory():
+    load = placing.Load(image=10_000, piece=10_000, fixed=10**8)
+    assert placing.pieces(10**6, [0, 0], load, None) == 2  # no limit is known
+    assert placing.pieces(10**5, [8 * 10**9] * 4, load, None) == 4
+    assert placing.pieces(10**6, [10**10] * 2, load, None) == 8  # a piece is there twice while it is divided
+    with pytest.raises(
+        ConfigError, match=r"limit is 2000 MB; give 11 workers of this size, or scale\.memory_limit="
+    ):
+        placing.pieces(10**6, [2 * 10**9] * 2, load, None)
+    assert placing.pieces(10**6, [2 * 10**9] * 11, load, None) == 176
+    assert placing.neighbours(5, ["a", "b"]) == ["a", "a", "a", "b", "b"]
+    assert placing.taker(10, {"a": 50, "b": 40}, 10, {}, load) == "b"
+    assert placing.taker(10, {"a": 50}, 10, {"a": 10**8}, load) is None

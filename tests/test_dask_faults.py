@@ -1,0 +1,324 @@
+"""Dask workers that are killed, a scheduler that is lost, clusters that are not there; and predictions in parts."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline import checkpoint
+from pipeline.errors import ClusterError
+from pipeline.scale import dask_cluster
+from tests import dask_runs
+from tests.dask_runs import ROOT
+from tests.test_resume import call, contents, photos  # noqa: F401  fixtures
+
+pytest.importorskip("distributed")
+
+WORDS = [
+    "image.height=16", "image.width=16", "hog.pixels_per_cell=[4,4]", "hog.cells_per_block=[2,2]", "plots=false",
+    "backend.threads=1",
+]  # fmt: skip
+THREADS = ["scale=dask", "scale.processes=false", "scale.workers=2", "scale.wait=20"]
+MADE = ["data=synthetic", "data.n=400", "data.classes=3", "data.difficulty=0.9", "classifier.n_rounds=8"]
+
+
+def told(err: str) -> list[str]:
+    """Return the lines of the error stream that are no progress."""
+    return [line for line in err.splitlines() if " rounds " not in line and " images " not in line]
+
+
+# ---- workers that are killed ----
+
+
+def test_workers_killed_while_reading_and_in_a_round(monkeypatch):
+    """Of three workers one dies in HoG, one in mid-round, and the third ends with the model of an undisturbed run."""
+    cfg = dask_runs.settings("subspace", "float64", 600, 4)
+    index = np.arange(600)
+    rows = index[index % 5 > 0], index[index % 5 == 0]
+    with dask_runs.connected(1) as one:
+        whole = dask_runs.Fitted(one, cfg, 4, *rows)
+    from pipeline.scale.dask_crew import Crew
+
+    with (
+        dask_runs.processes(3) as workers,
+        dask_cluster.connected(dask_runs.scale(scheduler=workers.address, wait=60.0), "cpu") as cluster,
+    ):
+        cluster.await_workers(3)
+        asked, read, graph = 0, Crew.read, Crew._graph
+
+        def reading(self):
+            workers.kill(0)
+            yield from read(self)
+
+        def in_a_round(self, order):
+            nonlocal asked
+            asked += 1
+            if asked == 6:
+                threading.Timer(0.01, workers.kill, [0]).start()
+            return graph(self, order)
+
+        monkeypatch.setattr(Crew, "read", reading)
+        monkeypatch.setattr(Crew, "_graph", in_a_round)
+        found = dask_runs.Fitted(cluster, cfg, 4, *rows)
+    assert len(workers.running) == 0
+    assert sum("lost" in line for line in found.told) == 2
+    np.testing.assert_array_equal(found.proba, whole.proba)
+    np.testing.assert_array_equal(found.classifier.coef_, whole.classifier.coef_)
+
+
+def test_pieces_that_a_worker_lacks_are_made_again():
+    """A worker that comes back under its old address knows nothing: its pieces are read, and their rounds repeated."""
+    cfg = dask_runs.settings("random_features", "float64", 400, 3)
+    index = np.arange(400)
+    rows = index[index % 5 > 0], index[index % 5 == 0]
+    with dask_runs.connected(2) as cluster:
+        whole = dask_runs.Fitted(cluster, cfg, 3, *rows)
+        crews = []
+
+        def forget(number, n_rounds, train_loss, validation_loss):
+            if number in (1, 3):
+                crew = crews[0]
+                crew.held[1] = crew._submit("hold", crew.owner[1], _empty, crew.pieces[1], crew.recipe)
+
+        from pipeline.scale.dask_crew import Crew
+
+        begin = Crew.__init__
+
+        def remembered(self, *arguments, **more):
+            begin(self, *arguments, **more)
+            crews.append(self)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Crew, "__init__", remembered)
+            found = dask_runs.Fitted(cluster, cfg, 3, *rows, hooks={"on_round": forget})
+    np.testing.assert_array_equal(found.proba, whole.proba)
+
+
+def _empty(piece, recipe):
+    from pipeline.scale.held import Held
+
+    return Held(1, piece, recipe)
+
+
+# ---- a scheduler that is lost; a run that goes on ----
+
+
+def test_a_lost_scheduler_ends_the_run_and_it_goes_on_to_the_same_model(call, monkeypatch, tmp_path):  # noqa: F811
+    """Scheduler and workers are processes; the scheduler is killed while the fifth order is on its way."""
+    from pipeline.scale.dask_crew import Crew
+
+    words = ["train", *WORDS, *MADE, "scale=dask", "scale.partitions=3"]
+    status, _, err = call(*words, "scale.processes=false", "scale.workers=1", "hydra.run.dir=whole")
+    assert status == 0, err
+    with (
+        dask_runs.scheduler(tmp_path) as (running, address),
+        dask_runs.started(address, 2),
+    ):
+        asked, graph = 0, Crew._graph
+
+        def losing(self, order):
+            nonlocal asked
+            asked += 1
+            if asked == 9:
+                running.kill()
+            return graph(self, order)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Crew, "_graph", losing)
+            begin = time.monotonic()
+            status, _, err = call(
+                *words, f"scale.scheduler={address}", "checkpoint.rounds=1", "hydra.run.dir=run"
+            )
+    assert time.monotonic() - begin < 60
+    assert status == 2
+    lines = [
+        line for line in err.splitlines() if " rounds " not in line and " images " not in line
+    ]  # progress
+    assert len(lines) == 1, err
+    assert "the Dask scheduler " in err
+    assert " was lost" in err
+    assert f"with: {checkpoint.command('run')}" in err.replace(str(tmp_path) + "/", "")
+    done = int(checkpoint.listed("run")[0].stem.removeprefix("round_"))
+    assert 1 <= done < 8
+    status, out, err = call(
+        "train", "resume=run", "scale.scheduler=null", "scale.processes=false", "scale.workers=2"
+    )
+    assert (status, told(err)) == (0, [])
+    assert f"resuming after round {done} of 8" in out
+    assert contents("run/model.npz") == contents("whole/model.npz")
+
+
+# ---- mistakes ----
+
+
+def test_without_dask_the_command_that_installs_it_is_told(call, monkeypatch):  # noqa: F811
+    import importlib.util
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: None if name == "dask" else find(name, *more)
+    )
+    status, _, err = call("train", *WORDS, "scale=dask", "data.path=nowhere")
+    assert status == 2
+    assert err.count("\n") == 1
+    assert "pip install 'hogboost[dask]'" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["scale.scheduler=tcp://127.0.0.1:1"], "no Dask scheduler can be reached there"),
+        (["scale.scheduler=nonsense://somewhere"], "no Dask scheduler can be reached there"),
+        (["scale.tls_ca=missing.pem"], "scale.tls_ca=missing.pem: no such file"),
+        (["classifier.trim=0.1"], "classifier.trim=0.1 needs the weights of all images"),
+        (["reduce=pca"], "reduce=pca needs all features at once"),
+        (["backend=reference"], "scale=dask works with backend=cpu or gpu"),
+        (["backend=gpu", "scale.processes=true"], "pip install dask-cuda"),
+        (["scale.memory_limit=400MB"], "limit is 400 MB; give"),
+        (["data=folder", "data.path=nowhere"], "no such folder"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(call, words, part):  # noqa: F811
+    begin = time.monotonic()
+    status, _, err = call("train", *WORDS, *MADE, *THREADS, "scale.wait=1", *words)
+    assert status == 2
+    assert err.count("\n") == 1, err
+    assert part in err
+    assert time.monotonic() - begin < 20  # nobody waits for what is not there: scale.wait is a second
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_does_not_know_this_program_is_told(tmp_path):
+    with (
+        dask_runs.scheduler(tmp_path, knows=False) as (_, address),
+        dask_runs.started(address, 1),
+        dask_cluster.connected(dask_runs.scale(scheduler=address, wait=60.0), "cpu") as cluster,
+        pytest.raises(ClusterError, match="cannot import this program"),
+    ):
+        cluster.check_versions()
+
+
+def test_a_cluster_without_workers_is_told():
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=0, processes=False, dashboard_address=None, silence_logs=50) as empty:
+        settings = dask_runs.scale(scheduler=empty.scheduler_address, wait=0.5)
+        with (
+            pytest.raises(ClusterError, match=r"has 0 workers after scale\.wait=0\.5 seconds; start some"),
+            dask_cluster.connected(settings, "cpu"),
+        ):
+            pass
+
+
+# ---- the commands ----
+
+
+def test_train_writes_what_local_writes_and_predict_labels_in_parts(call, photos):  # noqa: F811
+    from pyarrow import parquet
+
+    (photos / "a" / "bad.png").write_bytes(b"no picture")
+    (photos / "loose.png").write_bytes(b"beside the folders")
+    words = ["train", *WORDS, "data.path=photos", "classifier.n_rounds=4", "classifier.early_stopping=true"]
+    status, _, err = call(*words, "hydra.run.dir=local")
+    assert status == 0, err
+    status, out, err = call(*words, *THREADS, "scale.partitions=5", "hydra.run.dir=apart")
+    assert (status, told(err)) == (0, [])
+    assert "2 workers, dashboard http" in " ".join(out.split())
+    then, now = (json.loads(Path(name, "metrics.json").read_text()) for name in ("local", "apart"))
+    assert (then["images"], then["rejected"], then["duplicates"]) == (
+        now["images"],
+        now["rejected"],
+        now["duplicates"],
+    )
+    assert then["test"]["log_loss"] == pytest.approx(now["test"]["log_loss"], abs=1e-9)
+    assert Path("local/rejected.csv").read_text().split() == Path("apart/rejected.csv").read_text().split()
+    assert sorted(os.listdir("local")) == sorted(os.listdir("apart"))
+
+    words = ["predict", "model=local/model.npz", "data.path=photos"]
+    status, _, err = call(*words, "out=labels.csv")
+    assert status == 0, err
+    status, out, err = call(
+        *words, *THREADS, "scale.partitions=3", "out=parts", "chunk=7", "hydra.run.dir=csv"
+    )
+    assert (status, told(err)) == (0, [])
+    assert sorted(os.listdir("parts")) == [f"part-0000{i}.csv" for i in range(3)]
+    with open("labels.csv") as stream:
+        whole = list(csv.reader(stream))
+    rows = []
+    for path in sorted(Path("parts").iterdir()):
+        with path.open() as stream:
+            head, *more = csv.reader(stream)
+        assert head == whole[0]
+        rows += more
+    assert rows == whole[1:]
+    summary = json.loads(Path("csv/summary.json").read_text())
+    assert (summary["images"], summary["rejected"], sum(summary["parts"].values())) == (48, 2, 48)
+    status, _, err = call(*words, *THREADS, "format=parquet", "hydra.run.dir=pq")
+    assert (status, told(err)) == (0, [])
+    table = parquet.read_table("pq/predictions")
+    assert sorted(zip(table["path"].to_pylist(), table["label"].to_pylist(), strict=True)) == sorted(
+        (row[0], row[1]) for row in whole[1:]
+    )
+    status, _, err = call(*words, *THREADS, "out=parts")
+    assert status == 2
+    assert "the folder holds part-0000" in err
+
+
+# ---- the same under fire ----
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("learner", ["subspace", "random_features"])
+def test_at_least_thirty_kills_leave_the_model_as_it_was(learner, tmp_path):
+    """Workers and the main process are killed at random moments; every model that comes out is the undisturbed one."""
+    rng = random.Random(6)
+    words = [sys.executable, "-m", "pipeline", "train"]
+    given = [*WORDS, "data=synthetic", "data.n=6000", "data.classes=4", f"classifier={learner}", "scale=dask",
+             "classifier.n_rounds=60", "classifier.n_components=64", "scale.partitions=4", "checkpoint.rounds=5",
+             "scale.wait=120"]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+    def start(*more: str) -> subprocess.Popen:
+        log = (tmp_path / "log.txt").open("a")
+        return subprocess.Popen([*words, *more], cwd=tmp_path, env=environment, stdout=log, stderr=log)
+
+    kills = runs = 0
+    with dask_runs.processes(3) as workers:
+        here = f"scale.scheduler={workers.address}"
+        assert start(*given, here, "hydra.run.dir=whole").wait(300) == 0
+        while kills < 15:
+            runs += 1
+            folder = f"run{runs}"
+            run = start(*given, here, f"hydra.run.dir={folder}")
+            while run.poll() is None:
+                time.sleep(rng.uniform(0.3, 4.0))
+                if run.poll() is not None or kills >= 20:
+                    continue
+                kills += 1
+                if rng.random() < 0.6:
+                    workers.kill(rng.randrange(3))
+                    workers.start()
+                    continue
+                run.send_signal(signal.SIGKILL)
+                run.wait()
+                begun = bool(checkpoint.listed(tmp_path / folder))
+                if begun:
+                    run = start(f"resume={folder}")
+                else:
+                    folder += "x"
+                    run = start(*given, here, f"hydra.run.dir={folder}")
+            assert run.returncode == 0, (tmp_path / "log.txt").read_text()[-3000:]
+            assert contents(tmp_path / folder / "model.npz") == contents(tmp_path / "whole" / "model.npz")
+    assert kills >= 15  # of each of the two learners
