@@ -467,6 +467,7 @@ def test_other_bad_input_is_told_in_one_line(tmp_path: Path) -> None:
             ("machine=[t4,l4]", "machine.price_per_hour=2"),
             "machine.price_per_hour must be left out with several machines",
         ),
+        (("scale=dask",), "plan knows one machine at a time"),
         (("images=3",), "images must be from 10 to 10000000000, or null, not 3"),
         (
             ("images=1000000000000000",),

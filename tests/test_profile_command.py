@@ -127,6 +127,7 @@ def test_the_command_lines_for_nvidias_profilers_repeat_the_settings(tmp_path):
     ({"gpu": "cray"}, "gpu: no entry 'cray'"),
     ({"gpu": "laptop_amd"}, "gpu=laptop_amd is no GPU"),
     ({"scale": OUT, "compare": ["cpu"]}, "compare= compares features in memory"),
+    ({"scale": config.Scale(name=config.ScaleName.dask)}, "profile measures the work of one process"),
     (
         {"scale": OUT, "sweep": ["images"], "data": Data(name=DataName.folder, path="x")},
         "sweep=images needs the images in memory",

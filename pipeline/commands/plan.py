@@ -110,6 +110,11 @@ def _limits(name: str, folder: Path, threads: int) -> dict[str, Any]:
 
 def train_settings(cfg: config.Plan) -> config.Train:
     """Return the settings of the run that is planned; a GPU of a datasheet leaves the processor to be measured."""
+    if cfg.scale.name is config.ScaleName.dask:
+        raise ConfigError(
+            "plan knows one machine at a time, not the network between several; use scale=local or scale=outofcore "
+            "(docs/scale.md has the model of a cluster)"
+        )
     names = [one.name for one in dataclasses.fields(config.Train)]
     settings = config.Train(**{name: getattr(cfg, name) for name in names})
     elsewhere = cfg.machines or cfg.machine.kind is not MachineKind.this

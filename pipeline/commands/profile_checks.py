@@ -13,6 +13,11 @@ from pipeline.scale import outofcore
 
 def check(cfg: config.Profile, backend: str) -> None:
     """Refuse what cannot be done before anything is measured."""
+    if cfg.scale.name is config.ScaleName.dask:
+        raise ConfigError(
+            "profile measures the work of one process, and scale=dask leaves it to others; use scale=local or "
+            "scale=outofcore (Dask's own dashboard, which train scale=dask prints, shows its workers)"
+        )
     sweeps.check(cfg.sweep)
     entry = config.machine(cfg.gpu, "gpu")
     machines.require(entry, cfg.gpu)
