@@ -155,14 +155,15 @@ def test_the_tree_is_the_same_whoever_adds(count):
 
 def counted(cluster, learner, J, rounds, dtype="float32"):
     """Return the bytes down and up of a fit."""
-    cfg = dask_runs.settings(learner, dtype, 2600, J)
+    n = 2600 if dtype == "float32" else 400  # few rows would be fitted in float64 anyway
+    cfg = dask_runs.settings(learner, dtype, n, J)
     cfg.classifier.n_rounds = rounds
-    index = np.arange(2600)
+    index = np.arange(n)
     found = dask_runs.Fitted(cluster(2), cfg, 2, index, index[:10])
     return np.array(found.kept.crew.exchanged)
 
 
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("learner", ["subspace", "full", "componentwise", "random_features"])
 def test_bytes_of_a_round_are_those_on_paper(cluster, learner):
     """Float32: one exchange a round; of three rounds more, the bytes are three times the formula."""
     J, p = 5, 108

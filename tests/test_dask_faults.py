@@ -226,11 +226,79 @@ def test_a_lost_scheduler_ends_the_run_and_it_goes_on_to_the_same_model(call, mo
     done = int(checkpoint.listed("run")[0].stem.removeprefix("round_"))
     assert 1 <= done < 8
     status, out, err = call(
-        "train", "resume=run", "scale.scheduler=null", "scale.processes=false", "scale.workers=2"
+        "train",
+        "resume=run",
+        "scale.scheduler=null",
+        "scale.processes=false",
+        "scale.workers=2",
+        "scale.memory_limit=2GB",
     )
     assert (status, told(err)) == (0, [])
     assert f"resuming after round {done} of 8" in out
     assert contents("run/model.npz") == contents("whole/model.npz")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+def test_sigterm_ends_the_run_and_its_workers_in_one_line(tmp_path):
+    import psutil
+
+    words = [
+        *WORDS,
+        *MADE,
+        "scale=dask",
+        "scale.workers=1",
+        "checkpoint.rounds=1",
+        "classifier.n_rounds=100000",
+    ]
+    run = subprocess.Popen(
+        [sys.executable, "-m", "pipeline", "train", *words, "hydra.run.dir=run"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+    deadline = time.monotonic() + 100
+    while not checkpoint.listed(tmp_path / "run"):
+        assert run.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    workers = psutil.Process(run.pid).children(recursive=True)
+    assert workers
+    run.send_signal(signal.SIGTERM)
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 128 + signal.SIGTERM
+    [line] = told(err)
+    assert line.startswith("pipeline: ended by SIGTERM after round ")
+    assert line.endswith(f"go on with: {checkpoint.command(tmp_path / 'run')}")
+    assert not psutil.wait_procs(workers, timeout=10)[1]
+    assert not list(tmp_path.rglob("*.part"))
+
+
+# ---- names that lead elsewhere ----
+
+
+@pytest.mark.parametrize("scale", [[], ["scale=outofcore"], THREADS], ids=["local", "outofcore", "dask"])
+def test_names_in_a_packed_set_lead_nowhere(call, tmp_path, monkeypatch, scale):  # noqa: F811
+    """Names of pictures are words, not places: nothing is written outside of the run folder and out=."""
+    cfg = dask_runs.settings("subspace", "float32", 60, 3)
+    images = dask_runs.pictures(cfg)
+    here = tmp_path / "a" / "b"
+    here.mkdir(parents=True)
+    monkeypatch.chdir(here)
+    names = [f"../../x{i}" for i in range(30)] + [str(tmp_path / f"y{i}") for i in range(30)]
+    arrays = {"images": images.pixels, "labels": images.labels, "classes": np.array(images.class_names)}
+    np.savez("set.npz", **arrays, files=np.array(names))
+    size = ["image.height=16", "image.width=32", "hog.cells_per_block=[2,2]"]
+    words = [*WORDS[4:], *scale, "data.path=set.npz"]
+    status, _, err = call("train", *words, *size, "classifier.n_rounds=2", "hydra.run.dir=run")
+    assert status == 0, err
+    words = [word for word in [*WORDS[5:], *scale] if word != "scale=outofcore"] + ["data.path=set.npz"]
+    status, _, err = call("predict", *words, "model=run/model.npz", "out=labels", "hydra.run.dir=told")
+    assert status == 0, err
+    assert os.listdir(tmp_path) == ["a"]
+    assert os.listdir(tmp_path / "a") == ["b"]
+    assert sorted(os.listdir(here)) == ["labels", "run", "set.npz", "told"]
+    assert "../../x0" in "".join(
+        path.read_text() for path in [*here.glob("labels/*"), here / "labels"] if path.is_file()
+    )
 
 
 # ---- mistakes ----
