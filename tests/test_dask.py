@@ -177,7 +177,7 @@ def test_bytes_of_a_round_are_those_on_paper(cluster, learner):
         assert more[0] == 3 * 8 * wire.numbers_down(q, J, learner == "subspace")
 
 
-@pytest.mark.parametrize("learner", ["subspace", "full", "random_features"])
+@pytest.mark.parametrize("learner", ["subspace", "full"])
 def test_float64_takes_a_second_exchange(cluster, learner):
     """The solution goes down once more, for the sums of its residuals."""
     J, p = 5, 108

@@ -275,7 +275,7 @@ def test_sigterm_ends_the_run_and_its_workers_in_one_line(tmp_path):
 # ---- names that lead elsewhere ----
 
 
-@pytest.mark.parametrize("scale", [[], ["scale=outofcore"], THREADS], ids=["local", "outofcore", "dask"])
+@pytest.mark.parametrize("scale", [["scale=outofcore"], THREADS], ids=["outofcore", "dask"])
 def test_names_in_a_packed_set_lead_nowhere(call, tmp_path, monkeypatch, scale):  # noqa: F811
     """Names of pictures are words, not places: nothing is written outside of the run folder and out=."""
     cfg = dask_runs.settings("subspace", "float32", 60, 3)
