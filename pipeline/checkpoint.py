@@ -34,7 +34,7 @@ HARMLESS = frozenset(
         *("backend.name", "backend.threads", "backend.device"),  # the backend's name is compared by itself
         *("data.path", "data.workers", "data.max_rejected"),
         *(f"scale.{name}" for name in ("scheduler", "workers", "threads", "processes", "wait", "timeout")),
-        *("scale.tls_ca", "scale.tls_cert", "scale.tls_key"),
+        *("scale.tls_ca", "scale.tls_cert", "scale.tls_key", "scale.store"),
     }
 )
 
@@ -49,6 +49,15 @@ class Found(NamedTuple):
     fit: State  # what the classifier's fit goes on from
     content: State  # what the run added: see Keeper
     damaged: list[str]  # of newer ones, in a line each, why they were passed over
+
+
+def harmless(key: str, scale: config.ScaleName) -> bool:
+    """Return whether a setting may be another when a run goes on: the model does not depend on it.
+
+    ``scale.memory_limit`` decides out of core how long the blocks are whose sums are added; Dask's workers may have
+    more or less memory than those before them.
+    """
+    return key in HARMLESS or (key == "scale.memory_limit" and scale is config.ScaleName.dask)
 
 
 def command(run_dir: str | Path) -> str:

@@ -22,8 +22,10 @@ def expanded(path: str | Path) -> Path:
 
 
 @contextmanager
-def occupied(folder: Path) -> Iterator[None]:
+def occupied(folder: Path, advice: str = "give another hydra.run.dir=...") -> Iterator[None]:
     """Keep a folder for this process while the block runs; the system frees it when the process ends, however.
+
+    `advice` is what the message says to do if another process keeps it.
 
     Raises
     ------
@@ -40,9 +42,7 @@ def occupied(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise OutputError(
-                f"another run is writing into {folder} at this moment; give another hydra.run.dir=..."
-            ) from error
+            raise OutputError(f"another run is writing into {folder} at this moment; {advice}") from error
         except OSError as error:
             if error.errno not in (errno.ENOTSUP, errno.ENOLCK, errno.EBADF, errno.EINVAL):
                 raise  # some network file systems have no locks, or none for folders

@@ -209,7 +209,7 @@ class Scale:
     )
     partitions: int | None = 1  # parts whose sums are added; dask: null: from the workers' memory
     scheduler: str | None = None  # dask: tcp://host:8786 or tls://host:8786; null: workers on this machine
-    workers: int = 0  # dask without scheduler: worker processes; 0: one per core, or per GPU
+    workers: int = 0  # dask: processes, 0: one per core or GPU; with scheduler: how many to wait for, 0: any
     threads: int = 1  # dask without scheduler: threads of each worker
     processes: bool = True  # dask without scheduler: false: workers are threads of this process, for tests
     wait: float = 60.0  # dask: seconds to wait for the scheduler to answer, and for a worker to come

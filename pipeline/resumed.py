@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +100,12 @@ def settings(cfg: Any, overrides: Sequence[str]) -> Any:
 
     path = Path(cfg.run_dir) / "config.yaml"
     found = _read(path)
-    for key in _touched(overrides):
+    harmless = partial(checkpoint.harmless, scale=found.scale.name)
+    for key in _touched(overrides, harmless):
         asked, then = OmegaConf.select(cfg, key), OmegaConf.select(found, key)
         if asked == then:
             continue
-        if key not in checkpoint.HARMLESS:
+        if not harmless(key):
             raise ConfigError(
                 f"{key}={_shown(asked)} would change the model: the run to resume has {key}={_shown(then)} ({path}); "
                 "leave it out"
@@ -131,7 +133,7 @@ def _read(path: Path) -> Any:
         raise ResumeError(f"{path} holds no settings of train: {one_line(error)[:200]}") from None
 
 
-def _touched(overrides: Sequence[str]) -> list[str]:
+def _touched(overrides: Sequence[str], harmless: Callable[[str], bool]) -> list[str]:
     """Return the settings that the command line gave, one by one or as an option of a group."""
     groups, known = groups_of("train"), list(config.keys(config.TrainCommand))
     touched: list[str] = []
@@ -141,7 +143,7 @@ def _touched(overrides: Sequence[str]) -> list[str]:
             raise ConfigError(f"{override} is a bundle of settings: a resumed run has its own; leave it out")
         if key in groups:
             inside = [one for one in known if one.startswith(f"{key}.")]
-            touched += [one for one in inside if one not in checkpoint.HARMLESS or one == "backend.name"]
+            touched += [one for one in inside if not harmless(one) or one == "backend.name"]
         elif key in known:
             touched.append(key)
     return touched

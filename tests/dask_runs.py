@@ -25,8 +25,8 @@ SIZE = config.Image(height=16, width=32)
 def scale(**more) -> config.Scale:
     """Return the settings of a cluster of threads in this process."""
     return config.Scale(
-        **{"name": config.ScaleName.dask, "processes": False, "workers": 2, "memory_limit": None,
-           "partitions": None, "wait": 20.0, "timeout": 120.0, **more}
+        **{"name": config.ScaleName.dask, "processes": False, "memory_limit": None,
+           "workers": 0 if "scheduler" in more else 2, "partitions": None, "wait": 20.0, "timeout": 120.0, **more}
     )  # fmt: skip
 
 

@@ -153,21 +153,22 @@ def test_the_tree_is_the_same_whoever_adds(count):
     assert wire.tree(["one"] * count) == Leaf(0, count, "one")
 
 
-def counted(cluster, learner, J, rounds):
-    """Return the bytes down and up of a fit, and its extractor."""
-    cfg = dask_runs.settings(learner, "float32", 2600, J)
+def counted(cluster, learner, J, rounds, dtype="float32"):
+    """Return the bytes down and up of a fit."""
+    n = 2600 if dtype == "float32" else 400  # few rows would be fitted in float64 anyway
+    cfg = dask_runs.settings(learner, dtype, n, J)
     cfg.classifier.n_rounds = rounds
-    index = np.arange(2600)
+    index = np.arange(n)
     found = dask_runs.Fitted(cluster(2), cfg, 2, index, index[:10])
     return np.array(found.kept.crew.exchanged)
 
 
-@pytest.mark.parametrize("learner", ["subspace", "ridge", "componentwise"])
+@pytest.mark.parametrize("learner", ["subspace", "full", "componentwise", "random_features"])
 def test_bytes_of_a_round_are_those_on_paper(cluster, learner):
     """Float32: one exchange a round; of three rounds more, the bytes are three times the formula."""
     J, p = 5, 108
     more = counted(cluster, learner, J, 5) - counted(cluster, learner, J, 2)
-    q = 20 if learner == "subspace" else p
+    q = {"subspace": 20, "random_features": 32}.get(learner, p)
     up = wire.numbers_up(q, J, J, learner == "componentwise")
     assert more[1] == 3 * 8 * up
     if learner == "componentwise":  # the columns of the step are as many as the classes chose: J at most
@@ -176,9 +177,20 @@ def test_bytes_of_a_round_are_those_on_paper(cluster, learner):
         assert more[0] == 3 * 8 * wire.numbers_down(q, J, learner == "subspace")
 
 
+@pytest.mark.parametrize("learner", ["subspace", "full"])
+def test_float64_takes_a_second_exchange(cluster, learner):
+    """The solution goes down once more, for the sums of its residuals."""
+    J, p = 5, 108
+    more = counted(cluster, learner, J, 4, "float64") - counted(cluster, learner, J, 2, "float64")
+    q = {"subspace": 20, "random_features": 32}.get(learner, p)
+    columns = learner == "subspace"
+    assert more[1] == 2 * 8 * (wire.numbers_up(q, J, J) + q * J + J)
+    assert more[0] == 2 * 8 * (wire.numbers_down(q, J, columns) + q * J + J + (q if columns else 0))
+
+
 @pytest.mark.parametrize("componentwise", [False, True])
 def test_what_is_around_the_numbers_is_small(componentwise):
-    """The serialised sums are the numbers on paper, and less than 1 kB."""
+    """The serialised sums are the numbers on paper, and less than 2 kB."""
     from distributed.protocol import dumps, to_serialize
 
     from pipeline.backends.protocol import Sums
@@ -240,6 +252,12 @@ def test_a_file_that_changes_or_vanishes_is_named(photos):
     victim.write_bytes(victim.read_bytes() + b"more")
     with pytest.raises(DataError, match=f"{victim.name} has changed since the set was listed"):
         list(read_piece(pieces[0], 7, 1))
+    pieces = inventory(data, dask_runs.SIZE, True).pieces(2)
+    reading = read_piece(pieces[0], 100, 1)
+    next(reading)
+    victim.write_bytes(victim.read_bytes() + b"more")  # while the piece is at work
+    with pytest.raises(DataError, match=f"{victim.name} has changed since the set was listed"):
+        next(reading)
     victim.unlink()
     with pytest.raises(DataError, match=f"{victim.name} has vanished since the set was listed"):
         list(read_piece(pieces[0], 7, 1))

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline import checkpoint
+from pipeline import checkpoint, files
 from pipeline.errors import ClusterError
 from pipeline.scale import dask_cluster
 from tests import dask_runs
@@ -111,6 +111,80 @@ def _empty(piece, recipe):
     return Held(1, piece, recipe)
 
 
+def test_results_that_a_lost_connection_took_are_made_again(monkeypatch):
+    """A client that connects anew has lost all its futures, though every worker is there."""
+    from pipeline.scale.dask_crew import PATIENCE, Crew
+
+    cfg = dask_runs.settings("subspace", "float64", 400, 3)
+    index = np.arange(400)
+    rows = index[index % 5 > 0], index[index % 5 == 0]
+    crews, begin = [], Crew.__init__
+
+    def remembered(self, *arguments, **more):
+        begin(self, *arguments, **more)
+        crews.append(self)
+
+    with dask_runs.connected(2) as cluster:
+        whole = dask_runs.Fitted(cluster, cfg, 3, *rows)
+        monkeypatch.setattr(Crew, "__init__", remembered)
+
+        def lose(number, n_rounds, train_loss, validation_loss):
+            if number == 2:
+                cluster.client.cancel(crews[0].held)
+
+        found = dask_runs.Fitted(cluster, cfg, 3, *rows, hooks={"on_round": lose})
+        np.testing.assert_array_equal(found.proba, whole.proba)
+
+        asked = []
+        monkeypatch.setattr(Crew, "_asked", lambda self, order, last: asked.append(order))
+        with pytest.raises(ClusterError, match=f"was lost {PATIENCE + 1} times in a row"):
+            dask_runs.Fitted(cluster, cfg, 3, *rows)
+        assert len(asked) == PATIENCE + 1
+
+
+TRIED: list[int] = []
+
+
+def _refused(piece):
+    TRIED.append(1)
+    raise PermissionError(13, "Permission denied", "somewhere")
+
+
+def test_what_a_task_itself_meets_is_no_lost_worker():
+    from pipeline.scale.dask_crew import Coming
+
+    with dask_runs.connected(1) as cluster:
+        coming = Coming(cluster, cluster.client.submit(_refused, 0, pure=False))
+        with pytest.raises(PermissionError, match="somewhere"):
+            coming.result()
+    assert len(TRIED) == 1
+
+
+def test_a_cluster_that_hangs_or_is_closed_is_told(monkeypatch):
+    import asyncio
+
+    async def hanging(*arguments):
+        await asyncio.sleep(60)
+
+    with dask_cluster.connected(dask_runs.scale(workers=1, wait=0.5), "cpu") as cluster:
+        with monkeypatch.context() as patch:
+            patch.setattr(cluster.client, "_run", hanging)
+            with pytest.raises(ClusterError, match=r"not told its versions for scale\.wait=0\.5 seconds"):
+                cluster.check_versions()
+        cluster.client.close()
+        for ask in (cluster.memory, cluster.threads):
+            with pytest.raises(ClusterError, match="was lost"):
+                ask()
+
+    def refused(**settings):
+        raise RuntimeError("Nanny failed to start")
+
+    monkeypatch.setattr("distributed.LocalCluster", refused)
+    told = r"no workers can be started on this machine \(Nanny failed to start\)"
+    with pytest.raises(ClusterError, match=told), dask_cluster.connected(dask_runs.scale(), "cpu"):
+        pass
+
+
 # ---- a scheduler that is lost; a run that goes on ----
 
 
@@ -152,11 +226,79 @@ def test_a_lost_scheduler_ends_the_run_and_it_goes_on_to_the_same_model(call, mo
     done = int(checkpoint.listed("run")[0].stem.removeprefix("round_"))
     assert 1 <= done < 8
     status, out, err = call(
-        "train", "resume=run", "scale.scheduler=null", "scale.processes=false", "scale.workers=2"
+        "train",
+        "resume=run",
+        "scale.scheduler=null",
+        "scale.processes=false",
+        "scale.workers=2",
+        "scale.memory_limit=2GB",
     )
     assert (status, told(err)) == (0, [])
     assert f"resuming after round {done} of 8" in out
     assert contents("run/model.npz") == contents("whole/model.npz")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+def test_sigterm_ends_the_run_and_its_workers_in_one_line(tmp_path):
+    import psutil
+
+    words = [
+        *WORDS,
+        *MADE,
+        "scale=dask",
+        "scale.workers=1",
+        "checkpoint.rounds=1",
+        "classifier.n_rounds=100000",
+    ]
+    run = subprocess.Popen(
+        [sys.executable, "-m", "pipeline", "train", *words, "hydra.run.dir=run"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+    deadline = time.monotonic() + 100
+    while not checkpoint.listed(tmp_path / "run"):
+        assert run.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    workers = psutil.Process(run.pid).children(recursive=True)
+    assert workers
+    run.send_signal(signal.SIGTERM)
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 128 + signal.SIGTERM
+    [line] = told(err)
+    assert line.startswith("pipeline: ended by SIGTERM after round ")
+    assert line.endswith(f"go on with: {checkpoint.command(tmp_path / 'run')}")
+    assert not psutil.wait_procs(workers, timeout=10)[1]
+    assert not list(tmp_path.rglob("*.part"))
+
+
+# ---- names that lead elsewhere ----
+
+
+@pytest.mark.parametrize("scale", [["scale=outofcore"], THREADS], ids=["outofcore", "dask"])
+def test_names_in_a_packed_set_lead_nowhere(call, tmp_path, monkeypatch, scale):  # noqa: F811
+    """Names of pictures are words, not places: nothing is written outside of the run folder and out=."""
+    cfg = dask_runs.settings("subspace", "float32", 60, 3)
+    images = dask_runs.pictures(cfg)
+    here = tmp_path / "a" / "b"
+    here.mkdir(parents=True)
+    monkeypatch.chdir(here)
+    names = [f"../../x{i}" for i in range(30)] + [str(tmp_path / f"y{i}") for i in range(30)]
+    arrays = {"images": images.pixels, "labels": images.labels, "classes": np.array(images.class_names)}
+    np.savez("set.npz", **arrays, files=np.array(names))
+    size = ["image.height=16", "image.width=32", "hog.cells_per_block=[2,2]"]
+    words = [*WORDS[4:], *scale, "data.path=set.npz"]
+    status, _, err = call("train", *words, *size, "classifier.n_rounds=2", "hydra.run.dir=run")
+    assert status == 0, err
+    words = [word for word in [*WORDS[5:], *scale] if word != "scale=outofcore"] + ["data.path=set.npz"]
+    status, _, err = call("predict", *words, "model=run/model.npz", "out=labels", "hydra.run.dir=told")
+    assert status == 0, err
+    assert os.listdir(tmp_path) == ["a"]
+    assert os.listdir(tmp_path / "a") == ["b"]
+    assert sorted(os.listdir(here)) == ["labels", "run", "set.npz", "told"]
+    assert "../../x0" in "".join(
+        path.read_text() for path in [*here.glob("labels/*"), here / "labels"] if path.is_file()
+    )
 
 
 # ---- mistakes ----
@@ -181,6 +323,8 @@ def test_without_dask_the_command_that_installs_it_is_told(call, monkeypatch):  
         (["scale.scheduler=tcp://127.0.0.1:1"], "no Dask scheduler can be reached there"),
         (["scale.scheduler=nonsense://somewhere"], "no Dask scheduler can be reached there"),
         (["scale.tls_ca=missing.pem"], "scale.tls_ca=missing.pem: no such file"),
+        (["scale.tls_ca=photos/a/00.png"], "is for a cluster that is there; give its scale.scheduler=tls://"),
+        (["scale.scheduler=tls://127.0.0.1:1", "scale.tls_key=photos/a/00.png"], "give scale.tls_cert=, too"),
         (["classifier.trim=0.1"], "classifier.trim=0.1 needs the weights of all images"),
         (["reduce=pca"], "reduce=pca needs all features at once"),
         (["backend=reference"], "scale=dask works with backend=cpu or gpu"),
@@ -189,7 +333,7 @@ def test_without_dask_the_command_that_installs_it_is_told(call, monkeypatch):  
         (["data=folder", "data.path=nowhere"], "no such folder"),
     ],
 )
-def test_mistakes_are_told_in_one_line(call, words, part):  # noqa: F811
+def test_mistakes_are_told_in_one_line(call, photos, words, part):  # noqa: F811
     begin = time.monotonic()
     status, _, err = call("train", *WORDS, *MADE, *THREADS, "scale.wait=1", *words)
     assert status == 2
@@ -213,6 +357,10 @@ def test_a_cluster_without_workers_is_told():
     from distributed import LocalCluster
 
     with LocalCluster(n_workers=0, processes=False, dashboard_address=None, silence_logs=50) as empty:
+        settings = dask_runs.scale(scheduler=empty.scheduler_address, wait=0.5, workers=3)
+        wanted = "has 0 workers of scale.workers=3 after"
+        with pytest.raises(ClusterError, match=wanted), dask_cluster.connected(settings, "cpu"):
+            pass
         settings = dask_runs.scale(scheduler=empty.scheduler_address, wait=0.5)
         with (
             pytest.raises(ClusterError, match=r"has 0 workers after scale\.wait=0\.5 seconds; start some"),
@@ -224,8 +372,17 @@ def test_a_cluster_without_workers_is_told():
 # ---- the commands ----
 
 
-def test_train_writes_what_local_writes_and_predict_labels_in_parts(call, photos):  # noqa: F811
+def test_train_writes_what_local_writes_and_predict_labels_in_parts(call, photos, monkeypatch):  # noqa: F811
     from pyarrow import parquet
+
+    from pipeline.scale import dask_predict
+
+    label = dask_predict.label
+
+    def leaving(cluster, found, labelling, number):
+        """A worker is killed while it writes: its half file stays."""
+        Path(labelling.out, ".part-00001.csv.abc.part").write_text("half")
+        yield from label(cluster, found, labelling, number)
 
     (photos / "a" / "bad.png").write_bytes(b"no picture")
     (photos / "loose.png").write_bytes(b"beside the folders")
@@ -248,9 +405,15 @@ def test_train_writes_what_local_writes_and_predict_labels_in_parts(call, photos
     words = ["predict", "model=local/model.npz", "data.path=photos"]
     status, _, err = call(*words, "out=labels.csv")
     assert status == 0, err
-    status, out, err = call(
-        *words, *THREADS, "scale.partitions=3", "out=parts", "chunk=7", "hydra.run.dir=csv"
-    )
+    Path("taken").mkdir()
+    with files.occupied(Path("taken")):
+        status, _, err = call(*words, *THREADS, "out=taken", "hydra.run.dir=second")
+    assert (status, "another run is writing into" in err, "give another out=" in err) == (2, True, True)
+    with monkeypatch.context() as patch:
+        patch.setattr(dask_predict, "label", leaving)
+        status, out, err = call(
+            *words, *THREADS, "scale.partitions=3", "out=parts", "chunk=7", "hydra.run.dir=csv"
+        )
     assert (status, told(err)) == (0, [])
     assert sorted(os.listdir("parts")) == [f"part-0000{i}.csv" for i in range(3)]
     with open("labels.csv") as stream:

@@ -136,6 +136,7 @@ def test_a_run_goes_on_to_the_same_model_and_leaves_nothing_behind(cut, call):
         ("classifier=componentwise", "preprocess=stretch", "classifier.class_weight=balanced"),
         ("data=synthetic", "data.path=null", "data.n=90", "data.classes=2"),
         ("data=digits", "data.path=null"),
+        ("scale=outofcore", "scale.memory_limit=1GB"),
     ],
     ids=lambda settings: settings[0],
 )
@@ -146,6 +147,12 @@ def test_other_learners_and_data(cut, call, settings, monkeypatch):
     status, _, err = call("train", "resume=run")
     assert (status, err) == (0, "")
     assert contents("run/model.npz") == contents("whole/model.npz")
+
+
+def test_memory_may_be_another_where_the_model_does_not_depend_on_it():
+    scales = {name: checkpoint.harmless("scale.memory_limit", name) for name in config.ScaleName}
+    assert scales == {name: name is config.ScaleName.dask for name in config.ScaleName}
+    assert checkpoint.harmless("scale.store", config.ScaleName.outofcore)
 
 
 def test_from_any_folder_and_with_the_images_moved(cut, call, photos, tmp_path, monkeypatch):
@@ -406,6 +413,7 @@ CHAINS = {
         "classifier.n_components=96",
         "classifier.n_rounds=150",
     ],
+    "out of core": ["scale=outofcore", "classifier.n_rounds=100", "classifier.subspace_size=64"],
     "early stopping": [
         *("classifier=random_features", "classifier.n_components=96", "classifier.n_rounds=400"),
         *("classifier.early_stopping=true", "classifier.patience=20", "classifier.learning_rate=0.5"),
@@ -510,7 +518,7 @@ def test_three_kills(tmp_path):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("learner", CHAINS)
 def test_kills_at_random_moments(tmp_path, learner):
-    """Six learners and rules, seven kills each: 42."""
+    """Seven learners and rules, seven kills each: 49."""
     rng = random.Random(learner)
     moments = ["writing", "writing", "boosting", "boosting", "any time", "any time", "any time"]
     rng.shuffle(moments)

@@ -20,7 +20,7 @@ from pipeline.groups import size_in_bytes
 from pipeline.reporting.stages import Stages
 from pipeline.scale import memory
 from pipeline.scale.rows import Buffers, Cells, StoredRows
-from pipeline.scale.store import Store, make_folder
+from pipeline.scale.store import OWNER, Store, clear, store_folder
 from tests.conftest import ROOT
 
 # Without a penalty, or with features that hardly differ, rounding of float32 Gram matrices shows: local fits of the
@@ -234,8 +234,70 @@ def test_a_damaged_chunk_is_named(tmp_path, damage, words):
 
 def test_chunks_of_another_run_are_not_overwritten(tmp_path):
     written(tmp_path)
-    with pytest.raises(OutputError, match="chunk of another run"):
-        make_folder(tmp_path, "scale.store", "elsewhere")
+    with (
+        pytest.raises(OutputError, match="chunk of another run"),
+        store_folder(tmp_path, "scale.store", tmp_path / "elsewhere"),
+    ):
+        pass
+
+
+def test_a_store_keeps_what_is_not_its_own(tmp_path):
+    """Chunks that the run itself left when it was killed go; files of the user's that look alike stay."""
+    theirs = ["owner.txt", "cells-of-my-own.bin", ".cells-x.bin.part"]
+    for name in theirs:
+        (tmp_path / name).write_text("mine")
+    for _ in range(2):
+        with store_folder(tmp_path, "scale.store", tmp_path / "run") as folder:
+            written(folder)
+            (folder / ".cells-000002.bin.abc.part").write_bytes(b"left")
+    with store_folder(tmp_path, "scale.store", tmp_path / "run"):
+        assert sorted(os.listdir(tmp_path)) == sorted([*theirs, OWNER])
+    clear(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == sorted(theirs)
+    assert {(tmp_path / name).read_text() for name in theirs} == {"mine"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs locks of folders")
+def test_two_runs_at_once_do_not_share_a_store(tmp_path):
+    with (
+        store_folder(tmp_path, "scale.store", tmp_path / "one"),
+        pytest.raises(OutputError, match=r"another run is writing into .*; give another scale\.store="),
+        store_folder(tmp_path, "scale.store", tmp_path / "two"),
+    ):
+        pass
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs limits of processes")
+def test_a_full_disk_is_told_and_leaves_no_half_chunk(tmp_path):
+    """The system refuses the second chunk, which is longer, as it would on a full disk."""
+    import resource
+    import signal
+
+    store = Store(tmp_path, 3, np.dtype(np.float32), 4)
+    store.append(np.zeros((4, 3), np.float32))
+    before, ignored = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OutputError, match=r"cells-000001\.bin cannot be written: File too large"):
+            store.append(np.zeros((1000, 3), np.float32))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert os.listdir(tmp_path) == ["cells-000000.bin"]
+    store.flush()  # the rows still wait: with more room they are written
+    assert [chunk.rows for chunk in store.chunks] == [4, 1000]
+
+
+def test_no_space_left_is_told(tmp_path, monkeypatch):
+    import errno
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OutputError, match=r"cells-000000\.bin cannot be written: No space left on device"):
+        written(tmp_path)
+    assert os.listdir(tmp_path) == []
 
 
 # ---- the command ----

@@ -114,13 +114,13 @@ def check_split(kept: Keeper, parts: list[np.ndarray]) -> None:
 
 def settings(cfg: config.Train) -> dict[str, Any]:
     """Return the settings on which a model depends, by their names."""
-    return {key: value for key, value in leaves(cfg) if key not in checkpoint.HARMLESS}
+    return {key: value for key, value in leaves(cfg) if not checkpoint.harmless(key, cfg.scale.name)}
 
 
 def _check_settings(cfg: config.Train, then: dict[str, Any], path: Path) -> None:
     now = settings(cfg)
     for key in {**then, **now}:
-        if then.get(key) != now.get(key):
+        if then.get(key) != now.get(key) and not checkpoint.harmless(key, cfg.scale.name):
             raise ResumeError(
                 f"{path} was written with {key}={then.get(key)}, but config.yaml of the run folder says "
                 f"{key}={now.get(key)}; set it right there"

@@ -13,7 +13,7 @@ from pipeline import config, datasets
 from pipeline.commands import distributed, predict, steps
 from pipeline.datasets.pieces import inventory
 from pipeline.errors import ConfigError, OutputError
-from pipeline.files import expanded
+from pipeline.files import expanded, occupied
 from pipeline.model import load_model
 from pipeline.reporting.progress import progress
 from pipeline.reporting.stages import Stages
@@ -27,17 +27,25 @@ def run(cfg: config.Predict, stages: Stages) -> None:
     ------
     ConfigError, DataError, ModelError, OutputError, ClusterError
     """
-    from pipeline.scale import dask_cluster
-
     with stages("start"):
         name = distributed.backend_of(cfg.backend, cfg.scale)
         if cfg.format == "parquet" and importlib.util.find_spec("pyarrow") is None:
             raise ConfigError(
                 "format=parquet needs the package pyarrow: pip install pyarrow; or use format=csv"
             )
-        from pipeline.scale import dask_predict
-
         out = _folder(cfg)
+    with occupied(out, "give another out=..."):
+        _check_empty(out)  # nobody was faster
+        try:
+            _run(cfg, stages, name, out)
+        finally:
+            for path in out.glob(".part-*.part"):  # of workers that were killed while they wrote
+                path.unlink(missing_ok=True)
+
+
+def _run(cfg: config.Predict, stages: Stages, name: str, out: Path) -> None:
+    from pipeline.scale import dask_cluster, dask_predict
+
     with stages("load model"):
         path = expanded(cfg.model)
         model = load_model(path)  # complains here of a file that is no model
@@ -50,7 +58,7 @@ def run(cfg: config.Predict, stages: Stages) -> None:
         with stages("cluster"):
             cluster = stack.enter_context(dask_cluster.connected(cfg.scale, name))
             distributed.introduce(cluster)
-        threads = max(cluster.threads().values())
+        threads = max(cluster.await_workers().values())
         columns = tuple(steps.prediction_columns(model.class_names))
         labelling = Labelling(
             data, str(out), cfg.format, columns, name, cfg.backend.device, threads, cfg.chunk
@@ -81,12 +89,16 @@ def _folder(cfg: config.Predict) -> Path:
     out = (expanded(cfg.out) if cfg.out else Path(cfg.run_dir) / "predictions").absolute()
     try:
         out.mkdir(parents=True, exist_ok=True)
-        found = next(out.iterdir(), None)
+        _check_empty(out)
     except OSError as error:
         raise OutputError(f"out={out}: no folder can be made there: {error.strerror or error}") from error
+    return out
+
+
+def _check_empty(out: Path) -> None:
+    found = next(out.iterdir(), None)
     if found is not None:
         raise OutputError(f"out={out}: the folder holds {found.name}; give an empty or a new one")
-    return out
 
 
 def _check(out: Path, parts: list[Part]) -> None:

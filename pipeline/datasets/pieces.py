@@ -158,7 +158,7 @@ def read_piece(piece: Piece, chunk: int, workers: int) -> Iterator[Loaded]:
     Raises
     ------
     DataError
-        If a file is gone, or is no longer of the size and time with which it was listed.
+        If a file is gone, or is not of the size and time with which it was listed, before or after it is read.
     """
     data = replace(piece.data, workers=workers, max_rejected=1.0)  # who listed the set judges the whole
     with reading(data):
@@ -175,11 +175,14 @@ def _chunks(piece: Piece, data: config.Data, chunk: int) -> Iterator[Loaded]:
                 _check_same(entry.path, (entry.size, entry.time))
             listing = Listing(piece.class_names, list(some))
             yield from stream_files(root, listing, data, image, chunk=chunk, progress=None)
+            for entry in some:  # nobody wrote while they were read
+                _check_same(entry.path, (entry.size, entry.time))
     elif piece.kind is DataName.packed:
         path = Path(str(data.path))
         _check_same(str(path), piece.stamp)
         images = read_packed(path, image, resizable=False)
         yield from slices(images.subset(slice(begin, piece.end)), chunk, None)
+        _check_same(str(path), piece.stamp)  # nobody wrote while it was read
     elif piece.kind is DataName.digits:
         yield from parts(
             piece.end - begin, chunk, None, lambda a, b: read_digits(image, begin + a, begin + b)

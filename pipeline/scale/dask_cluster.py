@@ -56,6 +56,15 @@ def require(backend: str, settings: config.Scale) -> None:
     for name, path in files.items():
         if path is not None and not expanded(path).is_file():
             raise ConfigError(f"scale.{name}={path}: no such file")
+        if path is not None and ours:
+            raise ConfigError(
+                f"scale.{name}={path} is for a cluster that is there; give its scale.scheduler=tls://..., or leave it "
+                "out"
+            )
+    if settings.tls_key is not None and settings.tls_cert is None:
+        raise ConfigError(
+            f"scale.tls_key={settings.tls_key} belongs to a certificate; give scale.tls_cert=, too, or leave it out"
+        )
 
 
 class Cluster:
@@ -87,23 +96,39 @@ class Cluster:
         ClusterError
             If the scheduler does not answer.
         """
+        with self.asked():
+            found = self.client.sync(self.client.scheduler.ncores, callback_timeout=self.settings.wait)
+        return dict(sorted(found.items()))
+
+    @contextmanager
+    def asked(self) -> Iterator[None]:
+        """Raise ClusterError if the block, which asks the scheduler for something, finds that it is gone."""
+        from distributed.client import ClosedClientError
+
         if self.client.status != "running":
             raise self.lost("the connection is closed")
         try:
-            found = self.client.sync(self.client.scheduler.ncores, callback_timeout=self.settings.wait)
-        except (OSError, TimeoutError) as error:  # CommClosedError is an OSError
+            yield
+        except (ClosedClientError, OSError, TimeoutError) as error:  # CommClosedError is an OSError
             raise self.lost(str(error) or type(error).__name__) from error
-        return dict(sorted(found.items()))
 
     def lost(self, why: str) -> ClusterError:
         """Return the error of a scheduler that is gone."""
         return ClusterError(f"the Dask scheduler {self.address} was lost ({' '.join(why.split())[:160]})")
 
     def memory(self) -> dict[str, int]:
-        """Return the bytes that each worker may take; 0 where no limit is known."""
+        """Return the bytes that each worker may take; 0 where no limit is known.
+
+        Raises
+        ------
+        ClusterError
+            If the scheduler does not answer.
+        """
         asked = self.settings.memory_limit
         limit = config.size_in_bytes(asked) if asked else None
-        known = self.client.scheduler_info(n_workers=-1)["workers"]
+        with self.asked():
+            wait, identity = self.settings.wait, self.client.scheduler.identity
+            known = self.client.sync(identity, n_workers=-1, callback_timeout=wait)["workers"]
         found = {address: int(one.get("memory_limit") or 0) for address, one in known.items()}
         return {address: min(limit, own or limit) if limit else own for address, own in found.items()}
 
@@ -121,8 +146,9 @@ class Cluster:
             if len(found) >= count:
                 return found
             if time.monotonic() > deadline:
+                wanted = f" of scale.workers={count}" if count > 1 else ""
                 raise ClusterError(
-                    f"the Dask scheduler {self.address} has {len(found)} workers after scale.wait="
+                    f"the Dask scheduler {self.address} has {len(found)} workers{wanted} after scale.wait="
                     f"{self.settings.wait:g} seconds; start some: dask worker {self.address}"
                 )
             time.sleep(min(POLL, self.settings.wait / 10))
@@ -133,17 +159,25 @@ class Cluster:
         Raises
         ------
         ClusterError
-            If one of them cannot import this program, or has another version of it.
+            If one of them cannot import this program, has another version of it, or does not answer for
+            ``scale.wait`` seconds.
         """
-        here = software()
+        here, ask, wait = software(), self.client.sync, self.settings.wait
         try:
-            there = {"the scheduler": self.client.run_on_scheduler(software), **self.client.run(software)}
+            # What run_on_scheduler and run do, but these have no limit of time.
+            there = {"the scheduler": ask(self.client._run_on_scheduler, software, callback_timeout=wait)}
+            there.update(ask(self.client._run, software, callback_timeout=wait))
+        except TimeoutError as error:
+            raise ClusterError(
+                f"the scheduler {self.address} or a worker has not told its versions for scale.wait={wait:g} seconds; "
+                f"look at {self.client.dashboard_link}, or raise scale.wait"
+            ) from error
         except (ImportError, AttributeError, RuntimeError) as error:
             raise ClusterError(
                 f"the scheduler {self.address} or a worker cannot import this program "
                 f"({' '.join(str(error).split())[:120]}); install hogboost[dask] of the same version there"
             ) from error
-        except (OSError, TimeoutError) as error:
+        except OSError as error:
             raise self.lost(str(error)) from error
         differ = []
         for place, found in sorted(there.items()):
@@ -165,7 +199,8 @@ def connected(settings: config.Scale, backend: str) -> Iterator[Cluster]:
     Raises
     ------
     ClusterError
-        If the scheduler cannot be reached or has no workers.
+        If the scheduler cannot be reached or has too few workers after ``scale.wait`` seconds, or workers cannot be
+        started here.
     """
     import dask
     from distributed import Client
@@ -175,7 +210,7 @@ def connected(settings: config.Scale, backend: str) -> Iterator[Cluster]:
         stack.enter_context(dask.config.set(OURS if settings.scheduler is None else {}))
         given: dict[str, Any] = {"set_as_default": False, "timeout": settings.wait}
         if settings.scheduler is None:
-            address: Any = _started(settings, backend)
+            address: Any = _own(settings, backend)
             stack.callback(_closed, address)
             given["direct_to_workers"] = True  # they are on this machine: no detour by the scheduler
         else:
@@ -194,8 +229,20 @@ def connected(settings: config.Scale, backend: str) -> Iterator[Cluster]:
         # A client gathers its messages for 10 ms; a round waits for each, so they go at once.
         if hasattr(client.scheduler_comm, "interval"):
             client.scheduler_comm.interval = 0.001
-        cluster.await_workers()
+        cluster.await_workers(max(1, settings.workers))
         yield cluster
+
+
+def _own(settings: config.Scale, backend: str) -> Any:
+    """Start workers on this machine, or tell in one line why not."""
+    try:
+        return _started(settings, backend)
+    except (OSError, TimeoutError, RuntimeError, ValueError) as error:
+        why = " ".join(str(error).split())[:160] or type(error).__name__
+        raise ClusterError(
+            f"scale=dask: no workers can be started on this machine ({why}); try fewer scale.workers=, or start them "
+            "yourself and give scale.scheduler=tcp://..."
+        ) from error
 
 
 def _started(settings: config.Scale, backend: str) -> Any:

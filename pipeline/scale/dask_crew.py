@@ -7,11 +7,12 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
+from contextlib import suppress
 from typing import Any
 
 from dask._task_spec import Task, TaskRef
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
-from distributed.client import CancelledError
+from distributed.client import CancelledError, ClosedClientError
 from distributed.scheduler import KilledWorker
 
 from pipeline.datasets.pieces import Piece
@@ -21,8 +22,9 @@ from pipeline.scale.dask_cluster import POLL, Cluster
 from pipeline.scale.held import Past, Recipe, Told
 from pipeline.scale.wire import Answer, Begun, Leaf, Node, Order, added, payload, tree
 
-# How Dask says that somebody is not there any more.
-GONE = (CancelledError, futures.CancelledError, KilledWorker, OSError, TimeoutError)
+# How Dask says that somebody is not there any more; a task's own error may be one of these as well.
+DIED = (CancelledError, futures.CancelledError, KilledWorker)
+GONE = (*DIED, OSError, TimeoutError)
 PATIENCE = 8  # losses of one piece, without any answer in between, after which the run stops
 # Bytes of a message that go to every worker straight; beyond, workers hand it on to each other.
 COPIES = 1 << 20
@@ -36,10 +38,24 @@ class Coming:
         coming = cluster.client.gather(future, asynchronous=True)
         self.home = asyncio.run_coroutine_threadsafe(coming, cluster.client.loop.asyncio_loop)
 
+    def result(self) -> Any:
+        """Return what has come home; None if it was lost on the way. What the task itself raised is raised."""
+        try:
+            return self.home.result()
+        except GONE as error:
+            if self.failed(error):
+                raise
+            return None
+
+    def failed(self, error: BaseException) -> bool:
+        """Return whether the task itself raised the error."""
+        return self.future.status == "error" and not isinstance(error, DIED)
+
     def cancel(self) -> None:
         """Give it up."""
         self.home.cancel()
-        self.future.cancel()
+        with suppress(OSError, TimeoutError, ClosedClientError):  # the scheduler may be gone already
+            self.future.cancel()
 
 
 class Crew:
@@ -98,7 +114,8 @@ class Crew:
 
     def _submit(self, what: str, worker: str | None, function: Callable[..., Any], *arguments: Any) -> Any:
         where = {} if worker is None else {"workers": [worker], "allow_other_workers": False}
-        return self.cluster.client.submit(function, *arguments, key=self._key(what), pure=False, **where)
+        with self.cluster.asked():
+            return self.cluster.client.submit(function, *arguments, key=self._key(what), pure=False, **where)
 
     def _hold(self, i: int, begun: Any = None) -> None:
         own = Recipe(**{**vars(self.recipe), "threads": self.threads.get(self.owner[i], self.recipe.threads)})
@@ -132,9 +149,9 @@ class Crew:
                 self.losses[i], last = 0, time.monotonic()
                 yield i, answer
             if lost:
-                self._recover(lost)
-                for i in lost:
-                    asked.pop(i, None)
+                for i in self._recover(lost):
+                    if i in asked:  # of a piece that is not there any more
+                        asked.pop(i).cancel()
             self._check_time(last, what)
 
     def ask(self, order: Order) -> Any:
@@ -147,12 +164,15 @@ class Crew:
                 self.losses = [0] * len(self)
                 self.exchanged[1] += payload(answer.value)
                 return answer.value
-            self._recover(set(answer.lost) if answer is not None else set())
+            # No answer, though no worker is gone: a connection that was lost took all results with it.
+            everything = range(len(self))
+            self._recover(answer.lost if answer is not None else self._orphans() or everything)
             self._check_time(last, order.what)
 
     def _asked(self, order: Order, last: float) -> Answer | None:
         """Ask once; None if a worker was lost meanwhile."""
-        [root] = self.cluster.client.get(*self._graph(order), sync=False)
+        with self.cluster.asked():
+            [root] = self.cluster.client.get(*self._graph(order), sync=False)
         coming = Coming(self.cluster, root)
         while not futures.wait([coming.home], POLL).done:
             if self._orphans():
@@ -163,12 +183,10 @@ class Crew:
 
     def _arrived(self, coming: Coming) -> Answer | None:
         """Return an answer that has come home; None if it was lost on the way."""
-        try:
-            found: Answer = coming.home.result()
-            return found
-        except GONE:
+        found: Answer | None = coming.result()
+        if found is None:
             self.cluster.threads()  # raises if it is the scheduler that is gone
-            return None
+        return found
 
     def _graph(self, order: Order) -> tuple[HighLevelGraph, list[str]]:
         """Return the tasks of an exchange, those of a worker in a layer that binds them to it, and the root's key."""
@@ -207,12 +225,13 @@ class Crew:
         there = self.cluster.threads()
         return {i for i, worker in enumerate(self.owner) if worker not in there}
 
-    def _recover(self, lost: Iterable[int]) -> None:
-        """Let pieces be read again: those of workers that are gone, elsewhere, and those that a worker lacks."""
+    def _recover(self, lost: Iterable[int]) -> list[int]:
+        """Let pieces be read again: those of workers that are gone, elsewhere, and those that a worker lacks.
+
+        Returns the numbers of these pieces: what they were asked before has no answer.
+        """
         orphans = self._orphans()
         again = sorted(orphans | set(lost))
-        if not again:
-            return
         workers = len({self.owner[i] for i in orphans})
         if workers:
             self.told(f"{workers} of the workers lost; {len(again)} of {len(self)} partitions are made again")
@@ -221,7 +240,7 @@ class Crew:
             if self.losses[i] > PATIENCE:
                 raise ClusterError(
                     f"partition {i} of {len(self)} was lost {self.losses[i]} times in a row; its workers die, perhaps "
-                    "of too little memory: give more workers, a larger scale.memory_limit or more scale.partitions"
+                    "of too little memory: give more workers, or workers with more memory"
                 )
         begun = {n: Begun(b.number, b.frame, b.steps, list(b.moves)) for n, b in self.begun.items()}
         known = self._submit("past", None, held.same, begun) if begun else None
@@ -230,6 +249,7 @@ class Crew:
             if i in orphans:
                 self.owner[i] = self._taker(i)
             self._hold(i, known)
+        return again
 
     def _taker(self, i: int) -> str:
         """Return the worker that takes a piece over; wait for one if none has room."""

@@ -21,7 +21,7 @@ PART = 50_000  # images of a part, at most, if the user does not say how many pa
 
 def count(total: int, workers: int, asked: int | None) -> int:
     """Return in how many parts `total` images are labelled: four for each worker, so that none waits long."""
-    return asked or max(1, min(max(4 * workers, -(-total // PART)), total))
+    return asked or max(1, min(max(4 * max(workers, 1), -(-total // PART)), total))
 
 
 def label(
@@ -37,11 +37,12 @@ def label(
         If the scheduler is lost, no worker is left, or workers die of one piece again and again.
     """
     client, last = cluster.client, time.monotonic()
-    shared = client.submit(held.same, labelling, pure=False)
     waiting: dict[Any, int] = {}
-    for i, piece in enumerate(found.pieces(number)):
-        coming = Coming(cluster, client.submit(parts.label, shared, i, piece, pure=False))
-        waiting[coming] = piece.end - piece.begin
+    with cluster.asked():
+        shared = client.submit(held.same, labelling, pure=False)
+        for i, piece in enumerate(found.pieces(number)):
+            coming = Coming(cluster, client.submit(parts.label, shared, i, piece, pure=False))
+            waiting[coming] = piece.end - piece.begin
     try:
         while waiting:
             done, _ = futures.wait([one.home for one in waiting], POLL, "FIRST_COMPLETED")
@@ -69,5 +70,7 @@ def _part(cluster: Cluster, coming: Coming) -> Part:
             f"several workers died of one part ({error}); they have too little memory: lower chunk="
         ) from error
     except GONE as error:
+        if coming.failed(error):
+            raise
         cluster.threads()  # raises if it is the scheduler that is gone
         raise ClusterError(f"a part was lost ({' '.join(str(error).split())[:160]}); start again") from error

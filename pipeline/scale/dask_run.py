@@ -117,7 +117,8 @@ def keep(
         If the workers have too little memory, an image cannot be used, too many files are rejected, or the cluster is
         lost.
     """
-    limits = list(cluster.memory().values())
+    cluster.await_workers()
+    limits = list(cluster.memory().values()) or [0]  # the last one may go this moment: it is waited for later
     load = load_of(cfg, extractor, found.total, len(found.class_names))
     count = placing.pieces(found.total, limits, load, partitions)
     crew = Crew(cluster, found.pieces(count), recipe_of(cfg, extractor, backend), load, told)

@@ -44,7 +44,8 @@ class Budget:
             needed = self.used + MARGIN + fixed + LEAST_ROWS * per_row
             raise ConfigError(
                 f"scale.memory_limit={self.limit / 1e6:.0f}MB is too low for {what}: the program itself holds "
-                f"{self.used / 1e6:.0f} MB; give at least scale.memory_limit={-(-needed // 10**6) + 1}MB"
+                f"{self.used / 1e6:.0f} MB; give at least scale.memory_limit={-(-needed // 10**6) + 1}MB (a run that "
+                "is resumed keeps its limit: train anew)"
             )
         return min(int(rows), MOST_ROWS)
 

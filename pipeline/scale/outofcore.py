@@ -17,7 +17,7 @@ from pipeline.files import expanded
 from pipeline.scale import memory
 from pipeline.scale.memory import Budget, Work, resident
 from pipeline.scale.rows import Buffers, Cells, StoredRows
-from pipeline.scale.store import Store, clear, make_folder
+from pipeline.scale.store import Store, clear, store_folder
 
 
 class Kept(NamedTuple):
@@ -54,11 +54,6 @@ def check(cfg: config.Train, backend: str) -> None:
             f"classifier.trim={cfg.classifier.trim} needs the weights of all images at once, which scale=outofcore "
             "does not have; use classifier.trim=0 or scale=local"
         )
-    if cfg.reduce.name is not config.ReduceName.none:
-        raise ConfigError(
-            f"reduce={cfg.reduce.name.value} needs all features at once, which scale=outofcore does not have; use "
-            "reduce=none or scale=local"
-        )
 
 
 @contextmanager
@@ -66,12 +61,12 @@ def folder_of(cfg: config.Train) -> Iterator[Path]:
     """Make the folder of the chunks; one in the run folder is emptied at the end, however the run ends."""
     own = cfg.scale.store is None
     place = Path(cfg.run_dir) / "chunks" if own else expanded(str(cfg.scale.store))
-    folder = make_folder(place, "run folder" if own else "scale.store", str(Path(cfg.run_dir).resolve()))
-    try:
-        yield folder
-    finally:
-        if own:
-            clear(folder)
+    with store_folder(place, "hydra.run.dir" if own else "scale.store", Path(cfg.run_dir)) as folder:
+        try:
+            yield folder
+        finally:
+            if own:
+                clear(folder)
 
 
 def limit(settings: config.Scale) -> int:

@@ -56,9 +56,11 @@ def pieces(total: int, limits: Sequence[int], load: Load, asked: int | None) -> 
             f"{int(-(-total * per_image // room))} workers of this size" if room > 0 else "larger workers"
         )
         needed = load.bytes(share, -(-share // MOST)) / USED
+        more = f"{-(-needed // 10**6) + 1:.0f}MB"
         raise ConfigError(
             f"{total} images need {needed / 1e6:.0f} MB in each of {workers} workers, whose limit is "
-            f"{min(known) / 1e6:.0f} MB; give {enough}, or scale.memory_limit={-(-needed // 10**6) + 1:.0f}MB"
+            f"{min(known) / 1e6:.0f} MB; give {enough}, or scale.memory_limit={more} (dask worker "
+            f"--memory-limit {more}, if you start them)"
         )
     if asked is not None:
         return asked

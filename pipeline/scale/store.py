@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from pipeline.errors import DataError, OutputError
-from pipeline.files import atomic
+from pipeline.files import atomic, occupied
 
 
 class Chunk(NamedTuple):
@@ -122,41 +122,53 @@ class Store:
             raise DataError(_damaged(chunk.path, "it was changed after it was written"))
 
 
-OWNER = "owner.txt"  # names the run that fills the folder
+OWNER = ".hogboost-owner"  # names the run that fills the folder
+OURS = "cells-" + 6 * "[0-9]" + ".bin"
 
 
-def make_folder(path: Path, setting: str, run_dir: str) -> Path:
-    """Make the folder of a store and return it; chunks that the same run left when it was killed are removed.
+@contextmanager
+def store_folder(path: Path, setting: str, run_dir: Path) -> Iterator[Path]:
+    """Make the folder of a store and keep it for this run while the block runs.
+
+    Chunks that the same run left when it was killed are removed; nobody else's file is.
 
     Raises
     ------
     OutputError
-        If it cannot be made, or holds chunks of another run.
+        If it cannot be made, holds chunks of another run, or another run is writing into it.
     """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        taken = next(path.glob("cells-*.bin"), None)
-        owner = path / OWNER
-        if taken is not None and (not owner.is_file() or owner.read_text("utf-8") != run_dir):
-            raise OutputError(
-                f"{setting}={path}: {taken.name} lies there, a chunk of another run; "
-                "remove the chunks or give another folder"
-            )
-        clear(path)
-        path.mkdir(exist_ok=True)
-        owner.write_text(run_dir, "utf-8")
-    except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise OutputError(f"{setting}={path}: the folder cannot be made: {why}") from error
-    return path
+    run_dir = run_dir.resolve()
+    with ExitStack() as stack:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if path.resolve() != run_dir:  # that one is kept already
+                stack.enter_context(occupied(path, f"give another {setting}=..."))
+            taken = next(path.glob(OURS), None)
+            owner = path / OWNER
+            if taken is not None and (not owner.is_file() or owner.read_text("utf-8") != str(run_dir)):
+                raise OutputError(
+                    f"{setting}={path}: {taken.name} lies there, a chunk of another run; "
+                    "remove the chunks or give another folder"
+                )
+            _sweep(path)
+            owner.write_text(str(run_dir), "utf-8")
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise OutputError(f"{setting}={path}: the folder cannot be made: {why}") from error
+        yield path
 
 
 def clear(folder: Path) -> None:
     """Delete the chunks, and the folder if nothing else is in it."""
-    for path in [*folder.glob("cells-*.bin"), *folder.glob(".cells-*.part"), folder / OWNER]:
-        path.unlink(missing_ok=True)
+    _sweep(folder)
+    (folder / OWNER).unlink(missing_ok=True)
     with suppress(OSError):  # somebody keeps other files there: they are not ours to judge
         folder.rmdir()
+
+
+def _sweep(folder: Path) -> None:
+    for path in [*folder.glob(OURS), *folder.glob(f".{OURS}.*.part")]:
+        path.unlink(missing_ok=True)
 
 
 def _damaged(path: Path, what: str) -> str:
