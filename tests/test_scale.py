@@ -128,7 +128,12 @@ def test_every_setting_of_hog_expands_to_its_features(norm, more):
         assert kept.dtype == format.kept
         out = np.empty((150, format.n_features), format.dtype)
         format.expand(kept, out)
-        np.testing.assert_array_equal(out, extractor.transform(pixels))
+        features = extractor.transform(pixels)
+        np.testing.assert_array_equal(out, features)
+        columns = np.flatnonzero(np.random.default_rng(0).random(format.n_features) < 0.1)
+        some = np.empty((150, len(columns)), format.dtype)
+        format.expand(kept, some, columns)
+        np.testing.assert_array_equal(some, features[:, columns])
 
 
 def test_early_stopping_and_class_weights(kept):
@@ -168,10 +173,10 @@ def test_a_round_takes_one_pass_if_memory_holds_its_sums(kept, monkeypatch, gram
     rows, count = data.rows(np.arange(1300), gram_bytes), 0
     blocks = rows.blocks
 
-    def counted(dtype):
+    def counted(dtype, columns=None):
         nonlocal count
         count += 1
-        return blocks(dtype)
+        return blocks(dtype, columns)
 
     monkeypatch.setattr(rows, "blocks", counted)
     model = LogitBoostClassifier(**settings("ridge", "float32")).fit_partitions([(rows, data.y)])

@@ -32,8 +32,11 @@ class RowBlocks(Protocol):
 
     shape: tuple[int, int]  # (n, p)
 
-    def blocks(self, dtype: str) -> Iterator[tuple[int, int, Array]]:
-        """Yield (begin, end, X[begin:end]) in order, where the backend works; each is valid until the next."""
+    def blocks(self, dtype: str, columns: np.ndarray | None = None) -> Iterator[tuple[int, int, Array]]:
+        """Yield (begin, end, X[begin:end]) in order, where the backend works; each is valid until the next.
+
+        With `columns`, rising, only those: X[begin:end, columns].
+        """
 
     def classes_at_once(self, q: int) -> int:
         """Return for how many classes memory holds the Gram matrices of q columns."""
@@ -80,6 +83,10 @@ class Request:
     componentwise: bool = False  # of single features: no Gram matrices
     gram_precision: str = "full"
 
+    def looks_at(self) -> tuple[Basis, ...]:
+        """Return whose columns the rows are looked at for."""
+        return (replace(self.basis, columns=None),) if self.componentwise else (self.basis,)
+
     def same(self, other: Request) -> bool:
         """Tell whether the sums are the same."""
         return (
@@ -107,6 +114,20 @@ class Move:
     def scaled(self, share: float) -> Move:
         """Return a part of the move."""
         return replace(self, factor=self.factor * share)
+
+
+class Picked(NamedTuple):
+    """Some columns of rows."""
+
+    values: Array  # (m, u)
+    columns: np.ndarray  # (u,), rising
+
+
+def _picked(bases: tuple[Basis, ...]) -> np.ndarray | None:
+    """Return the columns of several bases together; None if one of them needs all."""
+    if not bases or any(one.columns is None for one in bases):
+        return None
+    return np.unique(np.concatenate([one.columns for one in bases if one.columns is not None]))
 
 
 class Report(NamedTuple):
@@ -162,10 +183,12 @@ class Partition:
         self._coming: tuple[Array, Array] | None = None
         self._values: tuple[Basis, Array] | None = None
 
-    def _blocks(self, dtype: str | None = None) -> Iterator[tuple[slice, Array]]:
+    def _blocks(self, dtype: str | None = None, *bases: Basis) -> Iterator[tuple[slice, Array]]:
+        """Yield slices and their rows: where they stream, only the columns that `bases` need, if those say which."""
         if self.streams:
-            for begin, end, X in self.rows.blocks(dtype or self.frame.dtype):
-                yield slice(begin, end), X
+            picked = _picked(bases)
+            for begin, end, X in self.rows.blocks(dtype or self.frame.dtype, picked):
+                yield slice(begin, end), X if picked is None else Picked(X, picked)
         elif len(self):
             yield slice(0, len(self)), self.rows
 
@@ -219,7 +242,7 @@ class Partition:
     def sums(self, request: Request) -> Sums | None:
         """Return the sums at the scores as they are; None for no rows."""
         total = None
-        for part, X in self._blocks():
+        for part, X in self._blocks(None, *request.looks_at()):
             total = fits.add(total, self._sums(request, part, X, self.F[part, :]))
         return total
 
@@ -243,7 +266,7 @@ class Partition:
         backend = self.backend
         coef, intercept = backend.put(coef), backend.put(intercept)
         xr = sr = None
-        for part, X in self._blocks():
+        for part, X in self._blocks(None, *request.looks_at()):
             with span("update"):
                 W, R = self._working(part, self.F[part, :])
             phi, center = self._basis(request.basis, X, "columns")
@@ -260,7 +283,8 @@ class Partition:
         pairs, total = [], None
         self._targets = None  # of the round that ends
         self._coming = None
-        for part, X in self._blocks():
+        bases = (move.basis, *(request.looks_at() if request is not None else ()))
+        for part, X in self._blocks(None, *bases):
             with span("update"):
                 moved, pair = self._advanced(part, self._moving(move, X), move.factor)
                 pairs.append(np.asarray(self.backend.get(pair)).tolist())
@@ -292,7 +316,7 @@ class Partition:
         """
         xp, limit = self.backend.xp, SCORE_LIMIT[self.frame.dtype]
         least = 1.0
-        for part, X in self._blocks():
+        for part, X in self._blocks(None, move.basis):
             values, F = self._moving(move, X), self.F[part, :]
             values = move.factor * (values - xp.mean(values, axis=1, keepdims=True))
             growing = xp.abs(F + values) > limit
@@ -341,7 +365,11 @@ class Partition:
         if basis.gamma is None and basis.columns is None:
             return X, self.center
         with span(stage):
-            if basis.columns is not None:
+            if isinstance(X, Picked):
+                assert basis.columns is not None  # the blocks were asked for them
+                place = np.searchsorted(X.columns, basis.columns)
+                phi = wls.gather(X.values, place, self._center_of(X.columns))
+            elif basis.columns is not None:
                 phi = wls.gather(X, basis.columns, self.center)
             else:
                 phi = wls.random_features(X, self.center, basis.gamma or 0.0, basis.size, seed, basis.index)
@@ -349,6 +377,9 @@ class Partition:
         if not self.streams:
             self._columns = basis, phi, zero
         return phi, zero
+
+    def _center_of(self, columns: np.ndarray) -> Array:
+        return self.backend.put(self.frame.center[columns])
 
     def _moving(self, move: Move, X: Array) -> Array:
         """Return the values (n, J) of a move, before its factor."""

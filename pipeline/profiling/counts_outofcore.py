@@ -22,15 +22,21 @@ def voting(work: Work) -> int:
     return votes + cells * bins * (3 if work.block_norm.startswith("L2") else 2)
 
 
-def normalising(work: Work) -> int:
-    """Return the operations that make the features of an image of its cell histograms: norms and products."""
+def normalising(work: Work, columns: float | None = None) -> float:
+    """Return the operations that make features of an image's cell histograms, all or so many: norms and products."""
     layout, blocks = work.layout, math.prod(work.layout.blocks)
     rows, cols = layout.cells_per_block
     across = layout.cells[0] * layout.blocks[1] * cols  # once for all blocks of a column
     norms = across + blocks * (rows + (3 if work.block_norm.startswith("L2") else 2))
-    written = {"L1": 1, "L1-sqrt": 2, "L2": 1, "L2-Hys": 5}[work.block_norm]
-    again = 3 * blocks if work.block_norm == "L2-Hys" else 0
-    return norms + again + written * work.features
+    written = {"L1": 1, "L1-sqrt": 2, "L2": 1, "L2-Hys": 2}[work.block_norm]
+    again = 3 * (blocks + work.features) if work.block_norm == "L2-Hys" else 0  # clipped, all are looked at
+    return norms + again + written * (work.features if columns is None else columns)
+
+
+def rounds_columns(work: Work) -> float:
+    """Return the columns that a pass of a round expands: of ``subspace`` those of its step and of the next round."""
+    p, q = work.features, work.columns
+    return 2.0 * q - q * q / p if work.learner == "subspace" else float(p)
 
 
 def stages(work: Work) -> dict[str, Count]:
@@ -38,9 +44,12 @@ def stages(work: Work) -> dict[str, Count]:
     n, kept = float(work.images), float(work.kept_bytes)
     pixel_bytes = 1 if work.preprocess in ("none", "stretch") else 4
     chunks = -(-work.images // IMAGES_AT_ONCE)
-    rows = float(work.passes * work.fit + work.rounds * work.watched + work.tested)
-    features = float(work.features * work.feature_bytes)
-    cast = features + work.features * work.number_bytes if work.number_bytes != work.feature_bytes else 0.0
+    rows = float((work.passes - 1) * work.fit + work.rounds * work.watched)  # for the columns of rounds
+    whole = float(work.fit + work.tested)  # for the moments, and those held out
+    each = work.feature_bytes
+    if work.number_bytes != work.feature_bytes:
+        each += work.feature_bytes + work.number_bytes
+    some = rounds_columns(work)
     return {
         # digests of the pixels were taken when the histograms were written
         "split": Count(16.0 * n, kind="python", calls=work.images),
@@ -62,8 +71,8 @@ def stages(work: Work) -> dict[str, Count]:
             calls=work.images,
         ),
         "expand": Count(
-            rows * (kept + features + cast),
-            rows * normalising(work),
+            whole * (kept + work.features * each) + rows * (kept + some * each),
+            whole * normalising(work) + rows * normalising(work, some),
             0.0,
             kind="memory",
             calls=work.passes,

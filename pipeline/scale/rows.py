@@ -24,8 +24,8 @@ class Format(Protocol):
     def pack(self, pixels: np.ndarray) -> np.ndarray:
         """Return what is kept (m, width) of preprocessed images (m, h, w)."""
 
-    def expand(self, kept: np.ndarray, out: np.ndarray) -> None:
-        """Write the features (m, n_features)."""
+    def expand(self, kept: np.ndarray, out: np.ndarray, columns: np.ndarray | None = None) -> None:
+        """Write the features (m, n_features), or some columns of them."""
 
 
 class Cells:
@@ -50,9 +50,9 @@ class Cells:
         given = self.extractor
         return self._kernels.cells(pixels, self.layout, given.block_norm, given.transform_sqrt, given.dtype)
 
-    def expand(self, kept: np.ndarray, out: np.ndarray) -> None:
-        """Write the features (m, n_features)."""
-        self._kernels.expand(kept, self.layout, self.extractor.block_norm, out)
+    def expand(self, kept: np.ndarray, out: np.ndarray, columns: np.ndarray | None = None) -> None:
+        """Write the features (m, n_features), or some columns of them."""
+        self._kernels.expand(kept, self.layout, self.extractor.block_norm, out, columns)
 
 
 class Buffers:
@@ -69,9 +69,18 @@ class Buffers:
             return block
         if self._cast is None or self._cast.dtype != dtype:
             self._cast = np.empty(self.features.shape, dtype)
-        out = self._cast[: len(block)]
+        out = _shaped(self._cast, block.shape)
         out[...] = block
         return out
+
+    def block(self, rows: int, columns: int) -> np.ndarray:
+        """Return the memory for a block."""
+        return _shaped(self.features, (rows, columns))
+
+
+def _shaped(memory: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return the beginning of the memory as an array of a shape."""
+    return memory.reshape(-1)[: shape[0] * shape[1]].reshape(shape)
 
 
 class _Piece(NamedTuple):
@@ -108,13 +117,13 @@ class StoredRows:
             for a in range(0, len(mine), self.buffers.rows):
                 yield _Piece(number, mine[a : a + self.buffers.rows])
 
-    def blocks(self, dtype: str) -> Iterator[tuple[int, int, np.ndarray]]:
-        """Yield (begin, end, features[begin:end]) in order; each lies in the buffer that the next one fills."""
-        begin = 0
+    def blocks(self, dtype: str, columns: np.ndarray | None = None) -> Iterator[tuple[int, int, np.ndarray]]:
+        """Yield (begin, end, features[begin:end]), or some columns, in order; the next block takes its memory."""
+        begin, width = 0, self.shape[1] if columns is None else len(columns)
         for piece in self._pieces:
-            block = self.buffers.features[: len(piece.rows)]
+            block = self.buffers.block(len(piece.rows), width)
             with span("expand"), self.store.opened(piece.chunk) as chunk:
-                self.format.expand(_taken(chunk, piece.rows), block)
+                self.format.expand(_taken(chunk, piece.rows), block, columns)
                 cast = self.buffers.cast(block, dtype)
             yield begin, begin + len(block), cast
             begin += len(block)

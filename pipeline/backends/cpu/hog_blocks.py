@@ -76,6 +76,26 @@ def write_block(block, scale, again, norm, out):
             out[k] = block[k] * scale
 
 
+@summing_part
+def all_scales(hist, sums, strips, scales, orientations, block, norm):
+    """Fill the strips of an image, and what each of its blocks is multiplied by before and after clipping."""
+    t = hist.dtype.type
+    width = block[1] * orientations
+    size = block[0] * width
+    cols = hist.shape[1] // orientations
+    scale, again = scales[0], scales[1]
+    block_scales(sums, cols, block, norm, scales)
+    gather(hist, width, orientations, strips)
+    if norm == L2_HYS:
+        again[:] = 0
+        for c in range(strips.shape[0]):
+            for r in range(hist.shape[0] - block[0] + 1):
+                block_of = strips[c, r * width : r * width + size]
+                again[r * cols + c] = clipped_squares(block_of, scale[r * cols + c])
+        for i in range(again.shape[0]):
+            again[i] = t(1) / math.sqrt(again[i] + t(EPS) * t(EPS))
+
+
 @summing_kernel
 def normalise(hist, sums, strips, scales, orientations, block, norm, out):
     """Features of a chunk: hist (n, cell rows, cell cols * orientations), sums (n, cells) to out (n, features).
@@ -83,23 +103,13 @@ def normalise(hist, sums, strips, scales, orientations, block, norm, out):
     Every block is normalised and written once, in order. In a strip each block lies in one piece, which overlaps the
     next. Norms of all blocks of an image are taken together, so that no block waits for a square root.
     """
-    t = hist.dtype.type
     width = block[1] * orientations
     size = block[0] * width
     cols = hist.shape[2] // orientations
     down = hist.shape[1] - block[0] + 1
     scale, again = scales[0], scales[1]
     for image in range(hist.shape[0]):
-        block_scales(sums[image], cols, block, norm, scales)
-        gather(hist[image], width, orientations, strips)
-        if norm == L2_HYS:
-            again[:] = 0
-            for c in range(strips.shape[0]):
-                for r in range(down):
-                    block_of = strips[c, r * width : r * width + size]
-                    again[r * cols + c] = clipped_squares(block_of, scale[r * cols + c])
-            for i in range(again.shape[0]):
-                again[i] = t(1) / math.sqrt(again[i] + t(EPS) * t(EPS))
+        all_scales(hist[image], sums[image], strips, scales, orientations, block, norm)
         p = 0
         for r in range(down):
             for c in range(strips.shape[0]):
@@ -107,3 +117,26 @@ def normalise(hist, sums, strips, scales, orientations, block, norm, out):
                 block_of = strips[c, r * width : r * width + size]
                 write_block(block_of, scale[i], again[i], norm, out[image, p : p + size])
                 p += size
+
+
+@summing_kernel
+def normalise_some(hist, sums, strips, scales, orientations, block, norm, wanted, out):
+    """Write those features of :func:`normalise` that `wanted` (m,) numbers to out (n, m): the same bits."""
+    t = hist.dtype.type
+    width = block[1] * orientations
+    size = block[0] * width
+    cols = hist.shape[2] // orientations
+    scale, again = scales[0], scales[1]
+    for image in range(hist.shape[0]):
+        all_scales(hist[image], sums[image], strips, scales, orientations, block, norm)
+        for k in range(wanted.shape[0]):
+            number = wanted[k] // size
+            r, c = number // strips.shape[0], number % strips.shape[0]
+            i = r * cols + c
+            v = strips[c, r * width + wanted[k] % size] * scale[i]
+            if norm == L2_HYS:
+                out[image, k] = (t(0.2) if v > t(0.2) else v) * again[i]
+            elif norm == L1_SQRT:
+                out[image, k] = math.sqrt(v)
+            else:
+                out[image, k] = v

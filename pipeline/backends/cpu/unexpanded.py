@@ -62,11 +62,20 @@ class _Histograms(Worker):
         out[:, size:] = sums
 
 
-def expand(kept: np.ndarray, layout: HogLayout, block_norm: str, out: np.ndarray) -> None:
-    """Write the features (n, layout.n_features) of kept histograms (n, width) to `out`."""
+def expand(
+    kept: np.ndarray,
+    layout: HogLayout,
+    block_norm: str,
+    out: np.ndarray,
+    columns: np.ndarray | None = None,
+) -> None:
+    """Write the features (n, layout.n_features) of kept histograms (n, width) to `out`.
+
+    With `columns`, intp (m,), only those are written, (n, m): a quarter of the memory traffic and more is saved.
+    """
 
     def make() -> _Blocks:
-        return _Blocks(layout, BLOCK_NORMS.index(block_norm), kept.dtype)
+        return _Blocks(layout, BLOCK_NORMS.index(block_norm), kept.dtype, columns)
 
     share_images(make, kept, out, PER_THREAD)
 
@@ -77,9 +86,11 @@ class _Blocks:
     chunk = 64  # images at a time: their histograms stay in cache
     prepared = False  # looking is cheap beside a block of rows
 
-    def __init__(self, layout: HogLayout, norm: int, total: np.dtype) -> None:
+    def __init__(
+        self, layout: HogLayout, norm: int, total: np.dtype, columns: np.ndarray | None = None
+    ) -> None:
         rows, cols = layout.cells
-        self.layout, self.norm = layout, norm
+        self.layout, self.norm, self.columns = layout, norm, columns
         self.hist = np.zeros((self.chunk, rows, cols * layout.orientations), total)
         self.sums = np.zeros((self.chunk, rows * cols), total)
         strips = (layout.blocks[1], rows * layout.cells_per_block[1] * layout.orientations)
@@ -103,6 +114,10 @@ class _Blocks:
         from pipeline.backends.cpu.jit import prepare
 
         block = (self.layout.orientations, self.layout.cells_per_block, self.norm)
-        arguments = (self.hist[:n], self.sums[:n], *self.scratch, *block, out)
-        prepare(hog_blocks.normalise, *arguments)
-        hog_blocks.normalise(*arguments)
+        arguments = (self.hist[:n], self.sums[:n], *self.scratch, *block)
+        if self.columns is None:
+            prepare(hog_blocks.normalise, *arguments, out)
+            hog_blocks.normalise(*arguments, out)
+        else:
+            prepare(hog_blocks.normalise_some, *arguments, self.columns, out)
+            hog_blocks.normalise_some(*arguments, self.columns, out)
