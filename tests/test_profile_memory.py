@@ -286,6 +286,6 @@ def test_changes_of_one_group_are_made_together():
 
 
 def test_the_work_of_a_run_out_of_core_says_so(tmp_path):
-    run = measured(real(tmp_path, "scale.memory_limit=1GB"))
-    assert of_trained(run.settings, run.trained, 2).memory_limit == 10**9
+    run = measured(real(tmp_path, "scale.memory_limit=4GB"))
+    assert of_trained(run.settings, run.trained, 2).memory_limit == 4 * 10**9
     assert run.work.block_rows == 80  # all of them fit

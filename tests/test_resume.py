@@ -136,7 +136,7 @@ def test_a_run_goes_on_to_the_same_model_and_leaves_nothing_behind(cut, call):
         ("classifier=componentwise", "preprocess=stretch", "classifier.class_weight=balanced"),
         ("data=synthetic", "data.path=null", "data.n=90", "data.classes=2"),
         ("data=digits", "data.path=null"),
-        ("scale=outofcore", "scale.memory_limit=1GB"),
+        ("scale=outofcore", "scale.memory_limit=4GB"),
     ],
     ids=lambda settings: settings[0],
 )
