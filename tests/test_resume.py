@@ -258,6 +258,15 @@ def test_folders_that_hold_nothing_to_go_on_from(cut, refused, tmp_path, call):
     assert call("train", "--help", "resume=nowhere")[0] == 0
 
 
+def test_half_a_checkpoint_of_a_run_that_was_killed_before_its_first_is_removed(call, tmp_path):
+    half = tmp_path / "run" / checkpoint.FOLDER / ".round_000001.npz.abc.part"
+    half.parent.mkdir(parents=True)
+    half.write_bytes(b"half")
+    call("train", "data=digits", "classifier.n_rounds=2", "plots=false", "hydra.run.dir=run")
+    assert (tmp_path / "run" / "model.npz").exists()
+    assert not half.exists()
+
+
 def test_evaluate_and_profile_know_nothing_of_it(call):
     for name in ("evaluate", "profile", "plan"):
         status, _, err = call(name, "resume=x")

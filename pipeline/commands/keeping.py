@@ -34,7 +34,9 @@ def keeper(cfg: config.Train) -> tuple[Keeper | None, config.Train]:
     if not isinstance(cfg, config.TrainCommand):
         return None, cfg
     if cfg.resume is None:
-        return Keeper(cfg.run_dir, cfg.checkpoint), cfg
+        begun = Keeper(cfg.run_dir, cfg.checkpoint)
+        begun.sweep()  # a run that was killed here before its first checkpoint left half of one
+        return begun, cfg
     found = checkpoint.newest(cfg.run_dir)
     header = found.content[1]
     _check_settings(cfg, header["settings"], found.path)
