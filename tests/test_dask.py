@@ -70,9 +70,8 @@ def compare(cluster, learner, J, dtype, workers):
     tolerance = 1e-10 if dtype == "float64" else 1e-6
     if dtype == "float32" and learner in ILL_CONDITIONED:
         exact = local(cfg, *rows, "float64")[1]
-        # float32 sums of thousands of rows, here and there: two draws of one rounding error, 2e-6 to 4e-6 seen
-        for one in (found[0].proba, proba):
-            assert np.abs(one - exact).max() <= 1e-5
+        # float32 sums of thousands of rows here, too: about as far from float64 as local, not closer
+        assert np.abs(found[0].proba - exact).max() <= 1.5 * max(np.abs(proba - exact).max(), 1e-6)
         tolerance = 2e-5
     np.testing.assert_allclose(found[0].proba, proba, rtol=0, atol=tolerance)
     np.testing.assert_allclose(found[0].classifier.train_loss_, wanted.train_loss_, rtol=0, atol=tolerance)
