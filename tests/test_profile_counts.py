@@ -193,30 +193,22 @@ def weighted(layout, J):
 
 
 def slow_sums(X, center, W, R):
-    """Return X'[R W] and the Gram matrices' lower triangles, counting as backends/cpu/wls.py works."""
+    """Return X'[R W] and the Gram matrices' lower triangles, counting as backends/cpu/wls_grams.py works."""
     (n, q), J = X.shape, W.shape[1]
-    x, separate = Memory(X.ravel(), 8), Memory(np.hstack([R, W]).ravel(), 8)
-    together = Memory([0.0] * (2 * n * J), 8)
-    for i in range(2 * n * J):  # side by side
-        together[i] = separate[i]
+    x, w, r = (Memory(array.ravel(), 8) for array in (X, W, R))
     products = [[Number(0) for _ in range(q)] for _ in range(2 * J)]
+    grams = [[[Number(0) for _ in range(k + 1)] for k in range(q)] for _ in range(J)]
     for i in range(n):
         row = [Number(x[i * q + k]) - center[k] for k in range(q)]
-        for j in range(2 * J):
-            v = together[i * 2 * J + j]
+        weights, responses = ([array[i * J + j] for j in range(J)] for array in (w, r))
+        for j, v in enumerate(responses + weights):
             for k in range(q):
                 products[j][k] = products[j][k] + row[k] * v
-    grams = []
-    for j in range(J):
-        weights = Memory(W[:, j], 8)
-        gram = [[Number(0) for _ in range(k + 1)] for k in range(q)]
-        for i in range(n):
-            root = math.sqrt(weights[i])
-            row = [(Number(x[i * q + k]) - center[k]) * root for k in range(q)]
-            for a in range(q):
-                for b in range(a + 1):
-                    gram[a][b] = gram[a][b] + row[a] * row[b]
-        grams.append(gram)
+        for a in range(q):
+            for b in range(a + 1):
+                both = row[a] * row[b]
+                for j in range(J):
+                    grams[j][a][b] = grams[j][a][b] + both * weights[j]
     return products, grams
 
 
@@ -282,14 +274,14 @@ def test_componentwise_sums_equal_the_slow_program(layout):
     X, center, W, R = weighted(layout, J)
     (n, p), x = X.shape, Memory(X.ravel(), 8)
     separate, together = Memory(np.hstack([R, W]).ravel(), 8), Memory([0.0] * (2 * n * J), 8)
-    weights = Memory(W.ravel(), 8)
     for i in range(2 * n * J):
         together[i] = separate[i]
     total = [[Number(0) for _ in range(p)] for _ in range(3 * J)]
     for i in range(n):
         row = [Number(x[i * p + k]) - center[k] for k in range(p)]
         squares = [v * v for v in row]
-        factors = [together[i * 2 * J + j] for j in range(2 * J)] + [weights[i * J + j] for j in range(J)]
+        factors = [together[i * 2 * J + j] for j in range(2 * J)]
+        factors += factors[J:]  # the weights serve x and its square
         for j, v in enumerate(factors):
             for k in range(p):
                 total[j][k] = total[j][k] + (row[k] if j < 2 * J else squares[k]) * v
@@ -367,11 +359,18 @@ def test_the_scores_of_a_round_are_the_passes_of_their_expressions(n, J, dtype):
     moved = F + 0.3 * (values - np.mean(values, axis=1, keepdims=True))
     np.max(np.abs(moved))
     log_loss_sum(np, moved, Y, weight)
-    work = work_of(LAYOUTS[0], fit=n, classes=J, number_bytes=size)
-    update = counts(work)["boost/update"]
-    rest = counts_rounds.product(work, n, work.columns, J)
-    assert update.operations - rest.operations == Tallied.done
-    assert update.bytes - rest.bytes == Tallied.moved
+    work = work_of(LAYOUTS[0], fit=n, classes=J, number_bytes=size, backend="reference")
+    update = counts_rounds.targets(work) + counts_rounds.advance(work, n)
+    assert (update.operations, update.bytes) == (Tallied.done, Tallied.moved)
+    work = work_of(LAYOUTS[0], fit=n, classes=J, number_bytes=size)  # of the cpu backend each array once
+    found = counts_rounds.targets(work) + counts_rounds.advance(work, n)
+    scores = backends.get("cpu").scores
+    given = np.asarray(F), scores.targets(np.zeros(n, np.intp), J), np.asarray(weight)
+    W, R = scores.working_response(*given, 3.0, "gradient", 1e-7)
+    moved, _ = scores.advance(given[0], np.asarray(values), 0.3, *given[1:])
+    arrays = [*given, W, R, given[0], values, moved, *given[1:]]
+    assert found.bytes == sum(array.nbytes for array in arrays)
+    assert found.operations == Tallied.done
 
 
 # ---- whole runs: closed forms, and the figures of docs/gpu.md ----
@@ -393,13 +392,14 @@ def test_closed_forms_of_a_large_run():
     )
     assert found["boost/columns"].operations == 100 * n * q
     assert found["boost/columns"].allocates == n * q * 4
-    gram = J * n * (2 * q + q * q + q)
+    gram = (J + 1 / 2) * n * q * (q + 1)
     assert found["boost/sums"].operations == 100 * (gram + n * q * 41)
-    assert found["boost/sums"].bytes == 100 * 4 * (11 * n * q + 7 * n * J)
+    # two blocks of columns, three pairs of them
+    assert found["boost/sums"].bytes == 100 * 4 * (2 * n * q + 5 * n * J)
     cholesky = q**3 / 3 + q**2 / 2 + q / 6
     assert found["boost/solve"].operations == pytest.approx(100 * J * (cholesky + 5 * q**2 + q))
     assert found["boost/solve"].bytes == 0  # a matrix of 128 kB stays in cache
-    assert counts(large())["boost/solve"].bytes == J * (8 * 3 + 6) * p * p
+    assert counts(large())["boost/solve"].bytes == J * (8 * 3 + 8) * p * p
     assert found["boost/set-up"].bytes == n * p * 2 * 4
     assert found["evaluate"].operations == 2500 * (p + 20 * p + 10)
     assert "boost/refine" not in found
@@ -443,11 +443,43 @@ def test_pixels_go_up_once_and_the_model_comes_home():
     assert streamed == 12_500 * 5000 + 3240 * 4 * (100 * 3 * 10_000 + 2 * 10_000 + 2500)
 
 
-def test_refinement_is_for_float64_only():
+def test_refinement_is_for_float64_and_delicate_learners():
     assert "boost/refine" in counts(large(number_bytes=8))
+    assert "boost/refine" in counts(large(number_bytes=8, backend="gpu"))
     assert "boost/refine" not in counts(large(number_bytes=8, backend="reference"))
-    n, p = 10_000, 3240
-    assert counts(large(number_bytes=8))["boost/refine"].operations == 10 * (n * (6 * p + 3) + 2 * p * p)
+    for learner, refined in (
+        ("full", True),
+        ("random_features", True),
+        ("ridge", False),
+        ("subspace", False),
+    ):
+        assert ("boost/refine" in counts(large(learner=learner))) == refined
+        assert "boost/refine" not in counts(large(learner=learner, backend="gpu"))
+
+
+@layouts
+def test_refinement_equals_the_slow_program_and_its_count(layout):
+    J = 3
+    X, center, W, R = weighted(layout, J)
+    (n, q), (x, w, r) = X.shape, (Memory(array.ravel(), 8) for array in (X, W, R))
+    coef, intercept = np.random.default_rng(2).normal(size=(q, J)), [0.25, 0.5, -1.0]
+    found = [[Number(0) for _ in range(q + 1)] for _ in range(J)]
+    for i in range(n):
+        row = [Number(x[i * q + k]) - center[k] for k in range(q)]
+        for j in range(J):
+            fit = Number(intercept[j])
+            for k in range(q):
+                fit = fit + row[k] * coef[k, j]
+            residual = Number(r[i * J + j]) - fit * w[i * J + j]
+            for k in range(q):
+                found[j][k] = found[j][k] + residual * row[k]
+            found[j][q] = found[j][q] + residual
+    count = counts(work_of(layout, classes=J))["boost/refine"]
+    assert count.operations == Number.done + J * 2 * q * q  # the triangles, as in the solution
+    assert count.bytes == Memory.moved
+    xr, sr = backends.get("cpu").wls.residual_sums(X, center, W, R, slice(0, J), coef, np.array(intercept))
+    got = np.array([[v.value for v in row] for row in found])
+    np.testing.assert_allclose(got, np.column_stack([xr.T, sr]), atol=1e-12)
 
 
 def test_statsmodels_does_sums_and_solution_in_one():

@@ -44,7 +44,7 @@ class Source(Protocol):
 
 
 def fit(xp: Any, wls: WlsModule, rows: Source, l2: float) -> WlsFit:
-    """Fit every class: sums, solution, and in float64 one step of refinement, for a range of classes at a time.
+    """Fit every class, a range of them at a time: sums, solution, and a step of refinement where the backend wants it.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def fit(xp: Any, wls: WlsModule, rows: Source, l2: float) -> WlsFit:
         with rows.stage(), part("solve"):
             fits, factors = wls.solve(mine, l2, rows.precision)
         totals = whole._replace(gram=None)
-        if factors is not None and rows.precision == "float64":
+        if factors is not None:
             xr, sr = rows.residual_sums(classes, fits.coef, fits.intercept)
             with rows.stage(), part("refine"):
                 fits = wls.refine(factors, xr, sr, fits)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import blas, lapack, qr, solve_triangular
 
+from pipeline.backends.cholesky import factorise_upper
+
 RAISES = 3  # how often the penalty is raised tenfold before the minimum-norm solution is taken
 MINIMUM_NORM = RAISES + 1
 
@@ -23,18 +25,21 @@ class Factor:
     ----------
     active : int (a,): columns that vary under these weights
     scale : float64 (a,): 1 / sqrt(diagonal); the factorised matrix has a unit diagonal
-    lower : float64 (a, a) Cholesky factor, or None
+    upper : float64 (a, a), its upper triangle the Cholesky factor U of U'U; or None
     basis, triangle : the minimum-norm form M+ = Q (R R')^-1 Q' of the rank-deficient matrix M of the intercept and
         the active columns, or None
     xw, sw : weighted column sums (q,) and the sum of weights
     l2 : the penalty used, after any raise
     rank : numerical rank of the weighted, centred columns; with a penalty the number of active columns
+    margin : what a relative rounding error of the sums is divided by on its way to the coefficients, 1 at most: the
+        least share of a column's squares that is left about its mean, times the smallest squared pivot; 0 for a
+        minimum norm
     ladder : 0 Cholesky; 1 to 3 Cholesky with the penalty raised tenfold that often; 4 minimum norm
     """
 
     active: np.ndarray
     scale: np.ndarray
-    lower: np.ndarray | None
+    upper: np.ndarray | None
     basis: np.ndarray | None
     triangle: np.ndarray | None
     xw: np.ndarray
@@ -42,6 +47,7 @@ class Factor:
     l2: float
     rank: int
     ladder: int
+    margin: float = 0.0
 
     def solve(self, xr: np.ndarray, sr: float) -> tuple[np.ndarray, float]:
         """Return coefficients (q,) and intercept for the right-hand side X'r (q,) and sum of r."""
@@ -53,26 +59,30 @@ class Factor:
             beta[self.active] = (self.basis @ solve_triangular(self.triangle, half, lower=False, trans=1))[1:]
         elif self.active.size:
             rhs = (xr - self.xw * (sr / self.sw))[self.active] * self.scale
-            beta[self.active] = lapack.dpotrs(self.lower, rhs, lower=1)[0] * self.scale
+            beta[self.active] = lapack.dpotrs(self.upper, rhs, lower=0)[0] * self.scale
         return beta, float((sr - self.xw @ beta) / self.sw)
 
 
-Normal = Callable[[np.ndarray, np.ndarray, float, np.ndarray, float], np.ndarray]
+Normal = Callable[[np.ndarray, np.ndarray, np.ndarray, float, np.ndarray, float], np.ndarray]
 
 
-def normal_matrix(gram: np.ndarray, xw: np.ndarray, sw: float, scale: np.ndarray, l2: float) -> np.ndarray:
-    """Return D (G - xw xw'/sw + l2 I) D with D = diag(scale), float64, Fortran order, its lower triangle.
+def normal_matrix(
+    gram: np.ndarray, diagonal: np.ndarray, xw: np.ndarray, sw: float, scale: np.ndarray, l2: float
+) -> np.ndarray:
+    """Return D (G - xw xw'/sw + l2 I) D with D = diag(scale), float64, Fortran order, its upper triangle.
 
     Parameters
     ----------
-    gram : float32 or float64 (a, a), the lower triangle of G; not changed
-    xw, scale : float64 (a,)
+    gram : float32 or float64 (a, a), below its diagonal the lower triangle of G, which stays; a function like this may
+        write its result to the rest
+    diagonal, xw, scale : float64 (a,); the diagonal of G
     sw : sum of the weights
     l2 : penalty
     """
-    S = np.array(gram, dtype=np.float64, order="F")
+    S = np.array(gram.T, dtype=np.float64, order="F")
+    S[np.diag_indices(S.shape[0])] = diagonal
     if sw > 0.0:
-        S = blas.dsyr(-1.0 / sw, xw, a=S, lower=1, overwrite_a=1)
+        S = blas.dsyr(-1.0 / sw, xw, a=S, lower=0, overwrite_a=1)
     S[np.diag_indices(S.shape[0])] += l2
     S *= scale
     S *= scale[:, None]
@@ -86,7 +96,7 @@ def factorise(
 
     Parameters
     ----------
-    gram : float32 or float64 (q, q), lower triangle of X' W X; not changed
+    gram : float32 or float64 (q, q), lower triangle of X' W X; its upper one may be overwritten with the factor
     xw : float64 (q,), X' w
     sw : sum of the weights
     l2 : penalty on the coefficients
@@ -109,30 +119,33 @@ def factorise(
     if active.size < raw.size:
         gram, variance, mine = np.asfortranarray(gram[np.ix_(active, active)]), variance[active], xw[active]
     tolerance = max(active.size, 8) * eps
+    diagonal = gram.diagonal().astype(np.float64)
     for attempt in range(RAISES + 1 if l2 > 0.0 else 1):
         raised = l2 * 10.0**attempt
         scale = 1.0 / np.sqrt(variance + raised)
-        lower = _cholesky(normal(gram, mine, sw, scale, raised), tolerance)
-        if lower is not None:
-            return Factor(active, scale, lower, None, None, xw, sw, raised, active.size, attempt)
+        upper = _cholesky(normal(gram, diagonal, mine, sw, scale, raised), tolerance)
+        if upper is not None:
+            left = ((variance + raised) / (diagonal + raised)).min(initial=1.0)
+            margin = float(left * upper.diagonal().min(initial=1.0) ** 2)
+            return Factor(active, scale, upper, None, None, xw, sw, raised, active.size, attempt, margin)
     if not np.isfinite(variance).all():
         raise np.linalg.LinAlgError("the weighted Gram matrix is not finite")
-    basis, triangle, rank = _minimum_norm(gram, mine, sw, tolerance)
+    basis, triangle, rank = _minimum_norm(gram, diagonal, mine, sw, tolerance)
     return Factor(active, scale, None, basis, triangle, xw, sw, 0.0, rank, MINIMUM_NORM)
 
 
 def _cholesky(S: np.ndarray, tolerance: float) -> np.ndarray | None:
-    """Return the lower factor, in the place of S, or None if a pivot is no more than rounding noise."""
+    """Return S with its upper triangle factorised, or None if a pivot is no more than rounding noise."""
     if S.shape[0] == 0:
-        return np.empty((0, 0))
-    lower, info = lapack.dpotrf(S, lower=1, clean=0, overwrite_a=1)
-    if info != 0 or not np.isfinite(lower.diagonal()).all() or lower.diagonal().min() ** 2 <= tolerance:
+        return S
+    info, pivots = factorise_upper(S), S.diagonal()
+    if info != 0 or not np.isfinite(pivots).all() or pivots.min() ** 2 <= tolerance:
         return None
-    return lower
+    return S
 
 
 def _minimum_norm(
-    G: np.ndarray, xw: np.ndarray, sw: float, tolerance: float
+    G: np.ndarray, diagonal: np.ndarray, xw: np.ndarray, sw: float, tolerance: float
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Return Q (a + 1, r + 1), upper R and the rank r of the columns, with M ~ Q R R' Q' as in :class:`Factor`.
 
@@ -142,15 +155,15 @@ def _minimum_norm(
     """
     size = xw.size + 1
     M = np.zeros((size, size), order="F")
-    M[0, 0], M[1:, 0] = sw, xw
-    M[1:, 1:] = G
-    root = np.sqrt(M.diagonal())
-    scaled = normal_matrix(M, M[:, 0], 0.0, 1.0 / root, 0.0)
-    factor, pivots, rank, info = lapack.dpstrf(scaled, lower=1, tol=tolerance)
+    M[1:, 0], M[1:, 1:] = xw, G
+    squares = np.r_[sw, diagonal]
+    root = np.sqrt(squares)
+    scaled = normal_matrix(M, squares, root, 0.0, 1.0 / root, 0.0)
+    factor, pivots, rank, info = lapack.dpstrf(scaled, lower=0, tol=tolerance)
     if info < 0 or not np.isfinite(factor.diagonal()).all():
         raise np.linalg.LinAlgError("the weighted Gram matrix is not finite")
     unordered = np.zeros((size, rank))
-    unordered[pivots - 1] = np.tril(factor)[:, :rank]
+    unordered[pivots - 1] = np.triu(factor)[:rank].T
     basis, triangle = qr(unordered * root[:, None], mode="economic", check_finite=False)
     return basis, triangle, int(rank) - 1
 

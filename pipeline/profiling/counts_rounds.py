@@ -10,17 +10,20 @@ from pipeline.profiling.work import Work
 
 CACHED = 1 << 18  # numbers of a block of rows that stays in cache, as in backends/cpu/wls.py
 BUFFER = 1 << 22  # numbers of a block of rows that does not, likewise
-SHORT, LONG, NARROW = 1024, 2048, 192  # rows of a block of a small system, up to and beyond so many columns
+NARROW, WIDE = 64, 640  # columns of a block, of several classes and of one: as in backends/cpu/wls_grams.py
+TOGETHER = 12  # classes whose products are weighted together, as in backends/cpu/tiles.py
 SMALL_SYSTEM = 768  # unknowns up to which a system is small, likewise
 FEW_COLUMNS = 64  # columns of a product up to which its rows come in blocks of CACHED numbers, likewise
 PANELS, PANELLED = 4, 1024  # as in backends/gpu/blas.py
 LINE = {"cpu": 64, "reference": 64, "gpu": 32}  # bytes that come from memory together
 # Passes over (n, J) arrays, over their masks (a byte each) and over (n,) arrays: boosting/loss.py and
-# Partition.advance, expression by expression; backends/gpu/scores.py, kernel by kernel.
+# Partition.advance, expression by expression; backends/gpu/scores.py, kernel by kernel; backends/cpu/scores.py.
 TARGETS_HOST, TARGETS_MASKS, TARGETS_ROWS = 38, 4, 6
 ADVANCE_HOST, ADVANCE_ROWS = 21, 20
 TARGETS_GPU, ADVANCE_GPU, ROWS_GPU = 3, 4, 8
+PASSES_CPU = 3  # scores in, weights and responses out; scores and values in, scores out
 TARGETS_OPERATIONS, ADVANCE_OPERATIONS, ADVANCE_OPERATIONS_ROW = 11, 9, 6
+DELICATE = ("full", "random_features")  # learners whose fits are refined in float32, too
 CHOSEN_PASSES, CHOSEN_OPERATIONS = 34, 9  # over (p, J) sums: learners.Componentwise._chosen
 
 
@@ -50,7 +53,7 @@ def rounds(work: Work) -> dict[str, Count]:
         found["sums"], found["solve"] = sums(work), solve(work)
         if work.backend == "reference":  # statsmodels does both in one
             found["solve"] = found.pop("sums") + found["solve"]
-        if s == 8 and work.backend != "reference":
+        if work.backend != "reference" and (s == 8 or (work.backend == "cpu" and work.learner in DELICATE)):
             found["refine"] = _refine(work)
     found["update"] = targets(work) + _values(work, n) + advance(work, n)
     if work.watched:
@@ -102,15 +105,17 @@ def sums(work: Work) -> Count:
         operations = products + f * n * (2 * q + 2.0 * q * q * width)
         held = f * (n * q * s + q * q * (8.0 + s))
     else:
-        operations = products + f * n * (2 * q + q * (q + 1))
-        if q <= SMALL_SYSTEM:
-            moved = (n * q * (1 + f) + rows + n * f) * s
-            block = min(n, SHORT if q <= NARROW else LONG) * q
-            held = min(work.threads, f) * (block * s + q * q * (8.0 + s))
+        small = q <= SMALL_SYSTEM
+        blocks = math.ceil(q / (NARROW if small and f > 1 else WIDE))
+        chunks, pairs = (math.ceil(f / TOGETHER) if small else f), blocks * (blocks + 1) / 2
+        if small and f > 1:
+            operations = products + (chunks / 2 + f) * n * q * (q + 1)
         else:
-            blocks = math.ceil(n / max(1, BUFFER // q))
-            moved = (n * q * (1 + 3 * f) + rows + n * f + f * blocks * q * (q + 1)) * s
-            held = min(BUFFER, n * q) * s + q * q * s
+            operations = products + f * n * (2 * q + q * (q + 1))
+        moved = (n * q * blocks * chunks + n * f * (pairs + blocks)) * s
+        if not small:
+            moved += (n * q + rows - n * f * blocks) * s  # the other sums in a pass of their own
+        held = q * q * 8.0 * (f if small else 1)
     return Count(moved, operations, held, kind="products", calls=f)
 
 
@@ -128,22 +133,28 @@ def solve(work: Work) -> Count:
     operations = factor + 4.0 * q * q + q * (q + 1)
     # factorised in place (2), solved twice (half a matrix each), made scaled: of half a Gram matrix half a matrix, or
     # by NumPy in more passes (4, and the diagonal); all in cache if small
-    made = 0.5 * (8.0 + work.number_bytes) if work.backend == "cpu" else 8.0 * 5
+    made = 8.0 if work.backend == "cpu" else 8.0 * 5
     moved = q * q * (8.0 * 3 + made) if q * q > CACHED else 0.0
-    return Count(f * moved, f * operations, 3 * 8.0 * q * q, kind="products", calls=f)
+    held = 0.0 if work.backend == "cpu" else 3 * 8.0 * q * q  # in the place of the Gram matrix, or beside it
+    return Count(f * moved, f * operations, held, kind="products", calls=f)
 
 
 def _refine(work: Work) -> Count:
     """Return the work of one step of refinement: residuals from X, their products with X, and a solution."""
     n, q, f = float(work.fit), work.columns, work.fits
+    if work.backend == "cpu":
+        passes = f if q > SMALL_SYSTEM else 1  # X once for the classes of a request
+        moved = (n * q * passes + 2 * n * f) * work.number_bytes
+        return Count(
+            moved, n * q * passes + f * (n * (4 * q + 3) + 2.0 * q * q), 8 * q * f, kind="memory", calls=f
+        )
     operations = n * (2 * 3 * q + 3) + 2.0 * q * q
-    passes = 2 * n * q + 8 * n if work.backend != "gpu" else 6 * n * q + 8 * n
-    return Count(f * 8 * passes, f * operations, 8 * 3 * n, kind="memory", calls=f)
+    return Count(f * 8 * (6 * n * q + 8 * n), f * operations, 8 * 3 * n, kind="memory", calls=f)
 
 
 def _componentwise(work: Work) -> tuple[Count, Count]:
     n, p, f, s = float(work.fit), work.inputs, work.fits, work.number_bytes
-    rows = (7 if work.backend != "gpu" else 2) * n * f
+    rows = (6 if work.backend != "gpu" else 2) * n * f
     first = Count((n * p + rows) * s, n * p * (2 + 6 * f), 3 * 8.0 * p * f, kind="products")
     return first, Count(8.0 * CHOSEN_PASSES * p * f, CHOSEN_OPERATIONS * p * f, 8.0 * 8 * p * f)
 
@@ -153,6 +164,10 @@ def targets(work: Work) -> Count:
     n, J, s = float(work.fit), work.classes, work.number_bytes
     if work.backend == "gpu":
         return Count(n * J * TARGETS_GPU * s + n * ROWS_GPU, TARGETS_OPERATIONS * n * J, kind="memory")
+    if work.backend == "cpu":
+        return Count(
+            n * (J * PASSES_CPU * s + 8 + s), TARGETS_OPERATIONS * n * J, 2 * n * J * s, kind="memory"
+        )
     moved = n * J * (TARGETS_HOST * s + TARGETS_MASKS) + TARGETS_ROWS * n * s
     return Count(moved, TARGETS_OPERATIONS * n * J, 8 * n * J * s, kind="memory")
 
@@ -163,6 +178,8 @@ def advance(work: Work, n: float) -> Count:
     operations = n * (ADVANCE_OPERATIONS * J + ADVANCE_OPERATIONS_ROW)
     if work.backend == "gpu":
         return Count(n * J * ADVANCE_GPU * s + n * (ROWS_GPU + 2 * s), operations, to_host=16, kind="memory")
+    if work.backend == "cpu":
+        return Count(n * (J * PASSES_CPU * s + 8 + s), operations, n * J * s, kind="memory")
     return Count(n * (ADVANCE_HOST * J + ADVANCE_ROWS) * s + 2 * s, operations, 6 * n * J * s, kind="memory")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from pipeline.backends.cpu import hog, pca, preprocess, wls
+from pipeline.backends.cpu import hog, pca, preprocess, scores, wls
 from pipeline.backends.host import first_not_finite, get, holds, map_images, put, rows
 
 __all__ = [
@@ -35,7 +35,6 @@ __all__ = [
 name = "cpu"
 xp = np
 clock = None  # its work takes the time that passes here
-scores = None  # the loop's own array code serves
 
 
 @functools.lru_cache(maxsize=1)

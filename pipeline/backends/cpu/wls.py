@@ -16,12 +16,20 @@ import numpy as np
 from pipeline.backends import fits, philox
 from pipeline.backends.cpu import wls_blocks as blocks
 from pipeline.backends.cpu import wls_kernels as kernels
+from pipeline.backends.cpu.wls_grams import weighted_sums
+from pipeline.backends.cpu.wls_moments import weighted_moments
 from pipeline.backends.protocol import ComponentwiseSums, Sums, WlsFit
 from pipeline.backends.solve import Factor, factorise
 from pipeline.backends.solve import refine as refined
 from pipeline.spans import part
 
 SMALL_SYSTEM = 768  # unknowns up to which classes are solved side by side, each on one thread
+SPARSE = (
+    1 / 3
+)  # share of weights that are not zero below which classes are added up one by one: measured .35 at q = 128
+WORTH = 1 << 26  # q^3 of all classes from which systems are solved on several threads
+FEW = 64  # columns of a product that are few
+DELICATE = 0.1  # margin of a factor below which a fit of float32 sums is refined: else it is exact to 1e-6
 GRAMS = 1 << 25  # bytes of the Gram matrices of small systems that are held at a time
 
 
@@ -77,13 +85,14 @@ def fit(
 
     Notes
     -----
-    The intercept is eliminated through the weighted means. The Gram matrix has the precision of X, its
-    factorisation is in float64. In float64 one step of refinement with residuals taken from X (the corrected
-    seminormal equations; Bjorck, Linear Algebra Appl. 88/89, 1987) brings the accuracy of a QR factorisation.
+    The intercept is eliminated through the weighted means. The products in a Gram matrix have the precision of X; its
+    factorisation is in float64. One step of refinement with residuals taken from X in float64 (the corrected
+    seminormal equations; Bjorck, Linear Algebra Appl. 88/89, 1987) brings the accuracy of a QR factorisation. It is
+    always taken in float64, and in float32 where a class's margin (see Factor) is small: without it six rounds of
+    ``full`` or ``random_features`` differed by 3e-6 to 9e-6 between two orders of the rows, with it by 2e-7.
 
-    A small system does not keep two BLAS threads busy, so small ones are solved side by side, a class each;
-    the blocks of rows then stay in the second-level cache between scaling and syrk. Of large systems there is one
-    at a time.
+    A small system does not keep two BLAS threads busy, so small ones are solved side by side, a class each. Of large
+    systems there is one at a time.
     """
     return fits.fit(np, sys.modules[__name__], _Given(X, center, W, R, gram_precision), l2)
 
@@ -120,12 +129,16 @@ def sums(
 ) -> Sums:
     """Return the Gram matrices of a range of classes, and with `totals` the other sums, of all classes.
 
-    Parameters are those of :func:`fit`. Of the Gram matrices (classes, q, q) the upper triangles count; large ones are
-    in the dtype of X, in which they were added up.
+    Parameters are those of :func:`fit`. Of the Gram matrices, float64 (classes, q, q), the upper triangles count.
     """
     with part("sums"):
         q, J = X.shape[1], W.shape[1]
         center = center.astype(X.dtype, copy=False)
+        first, last, _ = classes.indices(J)
+        apart = q == 0 or (first, last) != (0, J) or np.count_nonzero(W) < SPARSE * W.size
+        if totals and not apart:
+            gram, products, whole = weighted_sums(X, center, W, R)
+            return Sums(products[0].T, products[1].T, whole[0], whole[1], gram)
         xr = xw = sr = sw = None
         if totals:
             sw, sr = W.sum(axis=0, dtype=np.float64), R.sum(axis=0, dtype=np.float64)
@@ -135,20 +148,12 @@ def sums(
 
 
 def _grams(X: np.ndarray, center: np.ndarray, W: np.ndarray) -> np.ndarray:
-    (n, q), count = X.shape, W.shape[1]
-    if q > SMALL_SYSTEM:
-        if count == 1:
-            return blocks.large_gram(X, center, W[:, 0]).T[None]
-        gram = np.empty((count, q, q), dtype=X.dtype)
-        for i in range(count):
-            gram[i] = blocks.large_gram(X, center, W[:, i]).T
-        return gram
-    gram = np.empty((count, q, q))
-    with blocks.one_blas_thread:
-        kernels.share(
-            lambda i: blocks.small_gram(X, center, W[:, i], gram[i]), count, parallel=n * q > kernels.SERIAL
-        )
-    return gram
+    q, count = X.shape[1], W.shape[1]
+    if q == 0 or count == 0:
+        return np.zeros((count, q, q))
+    if count > 1 and np.count_nonzero(W) < SPARSE * W.size:  # trimmed: each class for itself leaves rows out
+        return np.concatenate([weighted_sums(X, center, W[:, i : i + 1]).gram for i in range(count)])
+    return weighted_sums(X, center, W).gram
 
 
 def residual_sums(
@@ -161,33 +166,12 @@ def residual_sums(
     intercept: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return (X - center)' e (q, classes) and the sums of e = r - w f (classes,) for fits f of those classes."""
-    n, q = X.shape
-    W, R = W[:, classes], R[:, classes]
-    count = W.shape[1]
-    xr, sr = np.zeros((q, count)), np.zeros(count)
-
-    def of_class(i: int) -> None:
-        values = apply(X, center, coef[:, i : i + 1], intercept[i : i + 1])
-        residual = (R[:, i] - W[:, i] * values[:, 0])[:, None]
-        xr[:, i], sr[i] = blocks.products(X, center, residual)[:, 0], residual.sum()
-
     with part("refine"):
-        _share_classes(of_class, count, q, n * q)
-    return xr, sr
+        return blocks.residual_products(X, center, W[:, classes], R[:, classes], coef, intercept)
 
 
-def _share_classes(work: Callable[[int], None], count: int, q: int, size: int) -> None:
-    """Call work(i) for each class: small ones side by side on one thread each, large ones in turn on all."""
-    if q > SMALL_SYSTEM:
-        for i in range(count):
-            work(i)
-        return
-    with blocks.one_blas_thread:
-        kernels.share(work, count, parallel=size > kernels.SERIAL)
-
-
-def solve(sums: Sums, l2: float, precision: str) -> tuple[WlsFit, list[Factor]]:
-    """Return the fits of the classes whose sums are given, and their factors.
+def solve(sums: Sums, l2: float, precision: str) -> tuple[WlsFit, list[Factor] | None]:
+    """Return the fits of the classes whose sums are given, and their factors if the fits are to be refined.
 
     Parameters
     ----------
@@ -203,13 +187,21 @@ def solve(sums: Sums, l2: float, precision: str) -> tuple[WlsFit, list[Factor]]:
     eps = float(np.finfo(precision).eps)
 
     def of_class(i: int) -> None:
-        gram = sums.gram[i].T  # symmetric: upper in C order is lower in Fortran order
+        gram = np.ascontiguousarray(
+            sums.gram[i], dtype=np.float64
+        ).T  # upper in C order is lower in Fortran order
         factors[i] = factor = factorise(gram, xw[:, i], sw[i], l2, eps, kernels.normal_matrix)
         coef[:, i], intercept[i] = factor.solve(xr[:, i], sr[i])
         rank[i], ladder[i] = factor.rank, factor.ladder
 
-    _share_classes(of_class, count, q, 4 * count * q * q)
-    return WlsFit(coef, intercept, rank, ladder), factors
+    if q > SMALL_SYSTEM:
+        for i in range(count):
+            of_class(i)
+    else:  # below 200 columns half of the time is Python's, which runs in one thread at a time: a second is no gain
+        with blocks.one_blas_thread:
+            kernels.share(of_class, count, parallel=count * q**3 > WORTH)
+    delicate = precision == "float64" or min(factor.margin for factor in factors) < DELICATE
+    return WlsFit(coef, intercept, rank, ladder), factors if delicate else None
 
 
 def refine(factors: list[Factor], xr: np.ndarray, sr: np.ndarray, found: WlsFit) -> WlsFit:
@@ -246,40 +238,27 @@ def componentwise_sums(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.n
 
     Notes
     -----
-    6 n p J operations as matrix products over blocks of rows that stay in cache; X is read once.
+    6 n p J operations by register tiles; X is read once.
     """
-    p, J = X.shape[1], W.shape[1]
-    center = center.astype(X.dtype, copy=False)
-    RW = np.hstack([R, W])
-
-    def segment(begin: int, end: int) -> np.ndarray:
-        rows = max(1, min(end - begin, blocks.CACHED // max(p, 1)))
-        centred, squared = np.empty((rows, p), dtype=X.dtype), np.empty((rows, p), dtype=X.dtype)
-        total, product = np.zeros((3 * J, p), dtype=X.dtype), np.empty((3 * J, p), dtype=X.dtype)
-        for a in range(begin, end, rows):
-            m = min(rows, end - a)
-            kernels.center_and_square(X[a : a + m], center, centred[:m], squared[:m])
-            np.matmul(RW[a : a + m].T, centred[:m], out=product[: 2 * J])
-            np.matmul(W[a : a + m].T, squared[:m], out=product[2 * J :])
-            total += product
-        return total
-
-    sums = np.add.reduce(blocks.share_segments(segment, X.shape[0], X.size), dtype=np.float64)
-    return ComponentwiseSums(sums[:J].T, sums[J : 2 * J].T, sums[2 * J :].T)
+    sums = weighted_moments(X, center.astype(X.dtype, copy=False), W, R)
+    return ComponentwiseSums(sums[0].T, sums[1].T, sums[2].T)
 
 
 def apply(X: np.ndarray, center: np.ndarray, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
-    """Return (X - center) @ coef + intercept, shape (n, J), in the dtype of X."""
+    """Return (X - center) @ coef + intercept, shape (n, J), in the dtype of X.
+
+    Few columns are worked out in float64 and rounded once: where coefficients are large and cancel, as without a
+    penalty, the rounding of float32 products would show in the scores.
+    """
     center = center.astype(X.dtype, copy=False)
-    coef = np.ascontiguousarray(coef, dtype=X.dtype)
-    intercept = intercept.astype(X.dtype, copy=False)
     out = np.empty((X.shape[0], coef.shape[1]), dtype=X.dtype)
-    size = (
-        blocks.CACHED if coef.shape[1] <= 64 else blocks.BUFFER // 4
-    )  # many columns: BLAS wants many rows at a time
+    if coef.shape[1] <= FEW:
+        kernels.apply_rows(X, center, np.ascontiguousarray(coef.T), intercept, out)
+        return out
+    coef, intercept = np.ascontiguousarray(coef, dtype=X.dtype), intercept.astype(X.dtype, copy=False)
 
     def segment(begin: int, end: int) -> None:
-        for a, b, rows in blocks.centred_blocks(X, center, begin, end, size):
+        for a, b, rows in blocks.centred_blocks(X, center, begin, end, blocks.BUFFER // 4, X.dtype):
             np.matmul(rows, coef, out=out[a:b])
             out[a:b] += intercept
 

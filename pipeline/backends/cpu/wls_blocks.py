@@ -1,4 +1,4 @@
-"""Products over blocks of rows, shared out among threads: sums of X' V and Gram matrices."""
+"""Products over blocks of rows, shared out among threads."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from scipy.linalg import blas
 from threadpoolctl import ThreadpoolController
 
 from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu.wls_kernels import SEGMENTS
 
-# Elements in the row buffer. Large enough that syrk runs at full speed (p = 3240: 1294 rows), small beside X.
-BUFFER = 1 << 22
+BUFFER = 1 << 22  # numbers in a block of rows that BLAS multiplies with many columns at full speed
 CACHED = 1 << 18  # numbers in a block of rows that stays in the second-level cache
-# Rows of a block whose Gram matrix NumPy's syrk adds up. Of 512 columns it runs at .61 of the speed of a large product
-# with 256 rows, .83 with 1024, .86 with 2048; of 128 columns at .68 with 1024, and more would leave the cache.
-SHORT, LONG, NARROW = 1024, 2048, 192
 
 
 class _OneBlasThread:
@@ -72,10 +67,19 @@ def share_segments(work: Callable[[int, int], Any], n: int, size: int) -> list[A
     return [result for result in results if result is not None]
 
 
-def centred_blocks(X: np.ndarray, center: np.ndarray, begin: int, end: int, size: int) -> Iterator[tuple]:
-    """Yield (a, b, X[a:b] - center) for blocks of rows of at most about `size` numbers, in one reused buffer."""
+def centred_blocks(
+    X: np.ndarray, center: np.ndarray, begin: int, end: int, size: int, dtype: np.dtype
+) -> Iterator[tuple]:
+    """Yield (a, b, X[a:b] - center) for blocks of rows of at most about `size` numbers, in one reused buffer.
+
+    Where nothing is to be subtracted and the type is that of X, the rows are those of X itself.
+    """
     rows = max(1, min(end - begin, size // max(X.shape[1], 1)))
-    buffer = np.empty((rows, X.shape[1]), dtype=X.dtype)
+    if dtype == X.dtype and not center.any():
+        for a in range(begin, end, rows):
+            yield a, min(a + rows, end), X[a : min(a + rows, end)]
+        return
+    buffer = np.empty((rows, X.shape[1]), dtype=dtype)
     for a in range(begin, end, rows):
         b = min(a + rows, end)
         kernels.center_rows(X[a:b], center, buffer[: b - a])
@@ -83,54 +87,45 @@ def centred_blocks(X: np.ndarray, center: np.ndarray, begin: int, end: int, size
 
 
 def products(X: np.ndarray, center: np.ndarray, V: np.ndarray) -> np.ndarray:
-    """Return (X - center)' V, float64 (q, columns of V), added up in float64 over blocks of rows."""
+    """Return (X - center)' V, float64 (q, columns of V), of factors in float64.
+
+    These sums are few and cheap beside Gram matrices, and what they lose no refinement of the fit would bring back.
+    """
     q, k = X.shape[1], V.shape[1]
 
     def segment(begin: int, end: int) -> np.ndarray:
         total = np.zeros((k, q))
-        for a, b, rows in centred_blocks(X, center, begin, end, CACHED):
-            total += V[a:b].T @ rows  # this way round BLAS runs at full speed on few columns
+        for a, b, rows in centred_blocks(X, center, begin, end, CACHED // 2, np.dtype(np.float64)):
+            total += (
+                V[a:b].astype(np.float64).T @ rows
+            )  # this way round BLAS runs at full speed on few columns
         return total
 
     return np.add.reduce(share_segments(segment, X.shape[0], X.size)).T
 
 
-def weighted_blocks(
-    X: np.ndarray, center: np.ndarray, w: np.ndarray, rows_at_once: int
-) -> Iterator[np.ndarray]:
-    """Yield sqrt(w) (X - center) in blocks of rows, in one reused buffer.
+def residual_products(
+    X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarray, coef: np.ndarray, intercept: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (X - center)' e (q, classes) and the sums of e (classes,), with e = R - W ((X - center) coef + intercept).
 
-    Rows of weight zero (trimmed, or of zero sample weight) are left out: the cost falls with them.
+    Parameters
+    ----------
+    W, R : (n, classes)
+    coef, intercept : float64 (q, classes), (classes,)
+
+    Notes
+    -----
+    One pass over X in float64 throughout, whatever its type.
     """
-    rows = np.flatnonzero(w)
-    root = np.sqrt(w[rows])
-    buffer = np.empty((min(rows.size, rows_at_once), X.shape[1]), dtype=X.dtype)
-    for a in range(0, rows.size, rows_at_once):
-        part = rows[a : a + rows_at_once]
-        kernels.scale_rows(X, center, part, root[a : a + part.size], buffer[: part.size])
-        yield buffer[: part.size]
+    (q, count), center = coef.shape, center.astype(X.dtype, copy=False)
+    rows = np.ascontiguousarray(coef.T)
 
+    def segment(begin: int, end: int) -> np.ndarray:
+        total = np.zeros((count, q + 1))
+        part = slice(begin, end)
+        kernels.residual_rows(X[part], center, W[part], R[part], rows, intercept, total)
+        return total
 
-def small_gram(X: np.ndarray, center: np.ndarray, w: np.ndarray, out: np.ndarray) -> None:
-    """Write (X - center)' diag(w) (X - center) to `out`, float64; blocks are added up in float64.
-
-    NumPy sees A'A and calls syrk, with the GIL released: other threads do other classes meanwhile.
-    """
-    q = X.shape[1]
-    product = np.empty((q, q), dtype=X.dtype)
-    out[...] = 0.0
-    for block in weighted_blocks(X, center, w, SHORT if q <= NARROW else LONG):
-        out += np.matmul(block.T, block, out=product)
-
-
-def large_gram(X: np.ndarray, center: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Return the same, lower triangle in Fortran order, added up by syrk itself in the dtype of X.
-
-    At q = 3240 adding blocks up outside of BLAS took a quarter of the time.
-    """
-    q = X.shape[1]
-    syrk = blas.ssyrk if X.dtype == np.float32 else blas.dsyrk
-    gram = np.zeros((q, q), dtype=X.dtype, order="F")
-    for block in weighted_blocks(X, center, w, max(1, BUFFER // q)):
-        gram = syrk(1.0, block.T, beta=1.0, c=gram, lower=True, overwrite_c=True)
-    return gram
+    total = np.add.reduce(share_segments(segment, X.shape[0], X.size * count))
+    return total[:, :q].T, total[:, q]

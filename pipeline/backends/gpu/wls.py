@@ -177,8 +177,8 @@ def residual_sums(
         return _products(X, center, residual), residual.sum(axis=0)
 
 
-def solve(sums: Sums, l2: float, precision: str) -> tuple[WlsFit, Systems]:
-    """Return the fits of the classes whose sums are given, and their factors.
+def solve(sums: Sums, l2: float, precision: str) -> tuple[WlsFit, Systems | None]:
+    """Return the fits of the classes whose sums are given, and their factors in float64, where fits are refined.
 
     Parameters
     ----------
@@ -187,7 +187,8 @@ def solve(sums: Sums, l2: float, precision: str) -> tuple[WlsFit, Systems]:
     precision : type of the rows, which says how exact the sums are
     """
     systems = Systems(sums.gram, np.dtype(precision), sums.xw, sums.sw, l2)
-    return WlsFit(*systems.solve(sums.xr, sums.sr), systems.rank, systems.ladder), systems
+    found = WlsFit(*systems.solve(sums.xr, sums.sr), systems.rank, systems.ladder)
+    return found, systems if precision == "float64" else None
 
 
 def refine(factors: Systems, xr: Any, sr: Any, found: WlsFit) -> WlsFit:

@@ -1,0 +1,85 @@
+"""The sums of single features, of all classes in one pass over X by register tiles."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.backends.cpu import wls_kernels as kernels
+from pipeline.backends.cpu.jit import kernel, prepare
+from pipeline.backends.cpu.tiles import ROWS, add_moment_tile, adjacent, lanes, moment_shape, pack_vector
+
+STRIP = (
+    512  # columns whose panels stay in the second-level cache, and whose rows are read in pieces long enough
+)
+
+
+def weighted_moments(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarray) -> np.ndarray:
+    """Return sum_i r_ij x_ik, sum_i w_ij x_ik and sum_i w_ij x_ik^2 with x = X - center, float64 (3, J, p).
+
+    Parameters
+    ----------
+    X : (n, p) float32 or float64, rows of adjacent numbers
+    center : (p,) in the dtype of X
+    W, R : (n, J) in the dtype of X
+
+    Notes
+    -----
+    Each ROWS rows are added in the dtype of X, and these sums in float64.
+    """
+    adjacent(X)
+    (n, p), J = X.shape, W.shape[1]
+    classes, V = moment_shape(J), lanes(X.dtype)
+    size = len(classes)
+    chunks = -(-J // size)
+    weights = np.zeros((chunks, n, 2, size), dtype=X.dtype)
+    for c in range(chunks):
+        part = slice(c * size, min((c + 1) * size, J))
+        weights[c, :, 0, : part.stop - part.start] = R[:, part]
+        weights[c, :, 1, : part.stop - part.start] = W[:, part]
+    panels = -(-p // V)
+    bounds = [-(-n // ROWS) * i // kernels.SEGMENTS * ROWS for i in range(kernels.SEGMENTS)] + [n]
+    totals: list[np.ndarray | None] = [None] * kernels.SEGMENTS
+    shape = classes, (0,) * V
+    prepare(_add_moments, X, center, weights, 0, n, shape, np.zeros(1))
+
+    def segment(i: int) -> None:
+        if bounds[i] < bounds[i + 1]:
+            total = totals[i] = np.empty(chunks * panels * 3 * size * V)
+            _add_moments(X, center, weights, bounds[i], bounds[i + 1], shape, total)
+
+    kernels.share(segment, kernels.SEGMENTS, parallel=X.size > kernels.SERIAL)
+    total = np.add.reduce([one for one in totals if one is not None])
+    tiles = total.reshape(chunks, panels, 3, size, V).transpose(2, 0, 3, 1, 4)
+    return np.ascontiguousarray(tiles).reshape(3, chunks * size, panels * V)[:, :J, :p]
+
+
+@kernel
+def _add_moments(X, center, weights, begin, end, shape, total):
+    total[:] = 0.0
+    classes, lanes = shape
+    C, V = len(classes), len(lanes)
+    chunks, p = len(weights), X.shape[1]
+    one = weights[0, 0, 0, 0] * 0 + 1
+    panels = np.empty(ROWS * STRIP, X.dtype)
+    flat = weights.reshape(-1)
+    n, size = weights.shape[1], 3 * C * V
+    count = -(-p // V)
+    for start in range(begin, end, ROWS):
+        m = min(ROWS, end - start)
+        for first in range(0, p, STRIP):
+            o = 0
+            for k in range(first, min(first + STRIP, p), V):
+                if k + V <= p:
+                    for i in range(m):
+                        pack_vector(X, start + i, k, center, one, panels, o, lanes)
+                        o += V
+                else:
+                    for i in range(m):
+                        for v in range(V):
+                            panels[o + v] = X[start + i, k + v] - center[k + v] if k + v < p else 0
+                        o += V
+            for c in range(chunks):
+                w = (c * n + start) * 2 * C
+                for k in range(first, min(first + STRIP, p), V):
+                    t = (c * count + k // V) * size
+                    add_moment_tile(panels, (k - first) * m, flat, w, m, total, t, classes)

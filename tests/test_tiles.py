@@ -1,0 +1,263 @@
+"""Sums by register tiles equal the same sums worked out plainly in float64, whatever the sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.backends.cpu import scores, tiles, wls, wls_grams, wls_kernels, wls_moments
+from pipeline.backends.solve import factorise
+from pipeline.boosting.loss import log_loss_sum, softmax, working_response
+
+EPS = {"float32": 6e-8, "float64": 1.2e-16}
+
+
+def problem(n, q, J, dtype, seed, unused=0.0):
+    """Return X, its centre, weights (some of them zero) and responses."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, q)).astype(dtype)
+    W = rng.uniform(0.0, 1.0, (n, J)).astype(dtype)
+    W[rng.random(W.shape) < unused] = 0
+    R = (rng.normal(size=(n, J)) * (W > 0)).astype(dtype)
+    return X, rng.normal(size=q).astype(dtype), W, R
+
+
+def plainly(X, center, W, R):
+    """Return the Gram matrices, products and totals; the first subtraction is in the precision of X, as it must be."""
+    x = (X - center).astype(np.float64)
+    W, R = W.astype(np.float64), R.astype(np.float64)
+    gram = np.array([(x * w[:, None]).T @ x for w in W.T]).reshape(W.shape[1], X.shape[1], X.shape[1])
+    return gram, np.array([R.T @ x, W.T @ x]), np.array([R.sum(axis=0), W.sum(axis=0)]), x
+
+
+def bound(x, W, dtype, rows):
+    """Return how far sums of products of that many rows may be from exact ones, for the largest columns."""
+    return (
+        4 * EPS[dtype] * rows * max(1.0, float(np.abs(W).max())) * max(1.0, float((x * x).sum(axis=0).max()))
+    )
+
+
+SIZES = {
+    "n": st.integers(1, 700), "q": st.integers(1, 90), "J": st.integers(1, 14),
+    "dtype": st.sampled_from(["float32", "float64"]), "seed": st.integers(0, 99),
+    "unused": st.sampled_from([0.0, 0.5, 1.0]),
+}  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(**SIZES)
+def test_sums_of_a_regression(n, q, J, dtype, seed, unused):
+    X, center, W, R = problem(n, q, J, dtype, seed, unused)
+    found, alone = wls_grams.weighted_sums(X, center, W, R), wls_grams.weighted_sums(X, center, W)
+    gram, products, totals, x = plainly(X, center, W, R)
+    far = bound(
+        x, np.hstack([W, R]), dtype, 1
+    )  # several roundings a product, hardly any of sums that are positive
+    upper = np.triu(np.ones((q, q), bool))
+    np.testing.assert_allclose(found.gram[:, upper], gram[:, upper], rtol=0, atol=8 * far)
+    np.testing.assert_array_equal(alone.gram[:, upper], found.gram[:, upper])
+    np.testing.assert_allclose(found.products, products, rtol=0, atol=8 * far)
+    np.testing.assert_allclose(found.totals, totals, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("J", [1, 5, 13, 25, 43])
+@pytest.mark.parametrize("q", [129, 200])
+def test_several_blocks_of_columns_and_sets_of_classes(q, J):
+    X, center, W, R = problem(600, q, J, "float64", 1)
+    found = wls_grams.weighted_sums(X, center, W, R)
+    gram, products, totals, _ = plainly(X, center, W, R)
+    upper = np.triu(np.ones((q, q), bool))
+    np.testing.assert_allclose(found.gram[:, upper], gram[:, upper], rtol=0, atol=1e-10)
+    np.testing.assert_allclose(found.products, products, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(found.totals, totals, rtol=0, atol=1e-11)
+
+
+def test_one_class_of_many_columns():
+    X, center, W, R = problem(70, 1300, 1, "float32", 2)  # three blocks
+    found = wls_grams.weighted_sums(X, center, W, R)
+    gram, _, _, x = plainly(X, center, W, R)
+    upper = np.triu(np.ones((1300, 1300), bool))
+    np.testing.assert_allclose(found.gram[:, upper], gram[:, upper], rtol=0, atol=bound(x, W, "float32", 1))
+
+
+@pytest.mark.parametrize("J", [1, 10])
+def test_rows_cut_at_whole_blocks_give_the_same_sums(J):
+    """Float32 sums of blocks of rows are added in float64: what is cut between blocks is equal to its rounding."""
+    X, center, W, R = problem(3000, 70, J, "float32", 3)
+    whole = wls_grams.weighted_sums(X, center, W, R)
+    cut = tiles.ROWS_OF_ONE * 2
+    parts = [wls_grams.weighted_sums(X[a:b], center, W[a:b], R[a:b]) for a, b in ((0, cut), (cut, 3000))]
+    for name in ("gram", "products", "totals"):
+        both = getattr(parts[0], name) + getattr(parts[1], name)
+        np.testing.assert_allclose(both, getattr(whole, name), rtol=1e-12, atol=1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(**SIZES)
+def test_moments_of_single_features(n, q, J, dtype, seed, unused):
+    X, center, W, R = problem(n, q, J, dtype, seed, unused)
+    found = wls_moments.weighted_moments(X, center, W, R)
+    gram, products, _, x = plainly(X, center, W, R)
+    far = 8 * bound(x, np.hstack([W, R]), dtype, 1)
+    np.testing.assert_allclose(found[:2], products, rtol=0, atol=far)
+    np.testing.assert_allclose(found[2], np.diagonal(gram, axis1=1, axis2=2), rtol=0, atol=far)
+
+
+def test_more_features_than_a_strip():
+    X, center, W, R = problem(300, 3 * wls_moments.STRIP + 5, 10, "float64", 4)
+    found = wls_moments.weighted_moments(X, center, W, R)
+    _, products, _, x = plainly(X, center, W, R)
+    np.testing.assert_allclose(found[:2], products, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(found[2], W.T @ (x * x), rtol=0, atol=1e-10)
+
+
+def test_rows_apart_and_rows_that_cannot_be_written():
+    X, center, W, R = problem(500, 80, 3, "float32", 5)
+    wide = np.zeros((1000, 80), np.float32)
+    wide[::2] = X
+    fixed = X.copy()
+    fixed.flags.writeable = False
+    wanted = wls_grams.weighted_sums(X, center, W, R)
+    for rows in (wide[::2], fixed):
+        np.testing.assert_array_equal(wls_grams.weighted_sums(rows, center, W, R).gram, wanted.gram)
+        np.testing.assert_array_equal(
+            wls_moments.weighted_moments(rows, center, W, R), wls_moments.weighted_moments(X, center, W, R)
+        )
+
+
+def test_numbers_of_a_row_must_be_adjacent():
+    X, center, W, R = problem(30, 8, 3, "float32", 6)
+    for work in (wls_grams.weighted_sums, wls_moments.weighted_moments):
+        with pytest.raises(ValueError, match="adjacent"):
+            work(np.asfortranarray(X), center, W, R)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_sums_do_not_depend_on_threads(threads):
+    from pipeline import backends
+
+    X, center, W, R = problem(2000, 100, 10, "float32", 7)
+    wanted = wls_grams.weighted_sums(X, center, W, R).gram
+    with backends.get("cpu").threads(threads):
+        np.testing.assert_array_equal(wls_grams.weighted_sums(X, center, W, R).gram, wanted)
+
+
+@pytest.mark.parametrize("registers", [(64, 32), (32, 16), (16, 32), (16, 16)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_tiles_fit_the_registers_of_every_processor(monkeypatch, registers, dtype):
+    """Accumulators, the products they take, the numbers loaded for them: none of it leaves the registers."""
+    monkeypatch.setattr(tiles, "BYTES", registers[0])
+    monkeypatch.setattr(tiles, "REGISTERS", registers[1])
+    for J in range(1, 60):
+        classes, columns, panels, lanes = map(len, tiles.gram_shape.__wrapped__(J, np.dtype(dtype)))
+        assert lanes == registers[0] // np.dtype(dtype).itemsize
+        assert lanes % columns == 0
+        assert classes * -(-J // classes) < J + classes
+        sums = classes * columns * panels
+        held = columns * panels if classes > 1 else panels
+        assert sums + held + 1 <= registers[1]
+        assert 3 * len(tiles.moment_shape.__wrapped__(J)) + 2 <= registers[1]
+
+
+# ---- what surrounds the sums ----
+
+
+@settings(max_examples=40, deadline=None)
+@given(n=st.integers(1, 40), q=st.integers(0, 70), J=st.integers(1, 70), seed=st.integers(0, 99))
+def test_values_of_float32_rows_are_those_of_float64_rounded_once(n, q, J, seed):
+    X, center, _, _ = problem(n, q, 1, "float32", seed)
+    rng = np.random.default_rng(seed)
+    coef, intercept = rng.normal(size=(q, J)) * 1e3, rng.normal(size=J)
+    found = wls.apply(X, center, coef, intercept)
+    wanted = (X - center).astype(np.float64) @ coef + intercept
+    assert found.dtype == np.float32
+    atol = 1e-3 * q if wls.FEW < J else 1e-9
+    np.testing.assert_allclose(found, wanted, rtol=6e-8 if wls.FEW >= J else 1e-4, atol=atol)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_residual_sums(dtype):
+    X, center, W, R = problem(900, 33, 4, dtype, 8)
+    rng = np.random.default_rng(1)
+    coef, intercept = rng.normal(size=(33, 2)), rng.normal(size=2)
+    xr, sr = wls.residual_sums(X, center, W, R, slice(1, 3), coef, intercept)
+    x = (X - center).astype(np.float64)
+    residual = R[:, 1:3] - W[:, 1:3] * (x @ coef + intercept)
+    np.testing.assert_allclose(xr, x.T @ residual, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(sr, residual.sum(axis=0), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("q", [1, 5, 31, 64, 130, 700])
+def test_the_normal_matrix_in_the_place_of_the_gram_matrix(q):
+    """Its triangle equals that of the plain function; the other triangle, the sums, stays as it was."""
+    from pipeline.backends import solve
+
+    rng = np.random.default_rng(q)
+    A = rng.normal(size=(q + 5, q))
+    gram, xw, scale = np.asfortranarray(A.T @ A), rng.normal(size=q), rng.uniform(0.5, 1, q)
+    given_, diagonal = gram.copy(order="F"), gram.diagonal().copy()
+    wanted = solve.normal_matrix(gram, diagonal, xw, 3.0, scale, 0.5)
+    found = wls_kernels.normal_matrix(given_, diagonal, xw, 3.0, scale, 0.5)
+    assert found is given_
+    np.testing.assert_allclose(np.triu(found), np.triu(wanted), rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(np.tril(found, -1), np.tril(gram, -1))
+    again = wls_kernels.normal_matrix(given_, diagonal, xw, 3.0, scale, 5.0)  # a raised penalty
+    np.testing.assert_allclose(
+        np.triu(again),
+        np.triu(solve.normal_matrix(gram, diagonal, xw, 3.0, scale, 5.0)),
+        rtol=1e-12,
+        atol=1e-12,
+    )
+
+
+def test_the_margin_tells_what_rounding_can_do():
+    """Columns that hardly differ, and columns far from zero: in both a rounding of the sums grows on its way."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 6))
+    near = np.hstack([X, X[:, :1] + 0.01 * rng.normal(size=(400, 1))])
+    far = X + 100.0
+
+    def margin(rows):
+        gram = np.asfortranarray(rows.T @ rows)
+        return factorise(gram, rows.sum(axis=0), 400.0, 0.0, EPS["float64"]).margin
+
+    assert margin(X) > 0.5
+    assert margin(near) == pytest.approx(1e-4, rel=0.5)
+    assert margin(far) == pytest.approx(1e-4, rel=0.5)
+
+
+# ---- scores ----
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n=st.integers(1, 3000), J=st.integers(2, 12), seed=st.integers(0, 99), clip=st.sampled_from(["gradient", "paper"]),
+    dtype=st.sampled_from(["float32", "float64"]), scale=st.sampled_from([0.1, 3.0, 40.0]),
+)  # fmt: skip
+def test_scores_equal_their_expressions(n, J, seed, clip, dtype, scale):
+    rng = np.random.default_rng(seed)
+    F, values = ((scale * rng.normal(size=(n, J))).astype(dtype) for _ in range(2))
+    codes, weight = rng.integers(0, J, n), rng.uniform(0, 2, n).astype(dtype)
+    labels, floor = scores.targets(codes, J), {"float32": 1e-7, "float64": 1e-16}[dtype]
+    Y = np.eye(J, dtype=dtype)[codes]
+    W, R = scores.working_response(F, labels, weight, 3.0, clip, floor)
+    # in float64, of the scores as they are: the expressions of float32 round as often as the kernels do
+    exact = [array.astype(np.float64) for array in (Y, F, weight)]
+    wanted = working_response(np, exact[0], softmax(np, exact[1]), exact[2], 3.0, clip, floor)
+    relative, eps = {"float32": 1e-4, "float64": 1e-11}[dtype], 40 * EPS[dtype]
+    np.testing.assert_allclose(R, wanted[1], rtol=relative, atol=eps)
+    np.testing.assert_allclose(W, wanted[0], rtol=relative, atol=2 * eps)
+    moved, pair = scores.advance(F, values, 0.25, labels, weight)
+    plain = F + np.dtype(dtype).type(0.25) * (values - values.mean(axis=1, keepdims=True))
+    np.testing.assert_allclose(moved, plain, rtol=1e-5 if dtype == "float32" else 1e-12, atol=eps * scale)
+    assert pair.dtype == np.float64
+    assert pair[0] == np.abs(moved).max().astype(np.float64)
+    wide = moved.astype(np.float64)
+    assert pair[1] == pytest.approx(float(log_loss_sum(np, wide, exact[0], exact[2])), rel=1e-5, abs=1e-6)
+
+
+def test_class_numbers_are_looked_at():
+    with pytest.raises(ValueError, match="from 0 to 2"):
+        scores.targets(np.array([0, 3]), 3)
