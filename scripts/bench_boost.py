@@ -3,11 +3,13 @@
     python scripts/bench_boost.py --rounds 7
 
 A round is softmax, working responses, the learner's fit for all classes, the update of the scores and the loss.
-Five rounds in a row are timed, as in a fit, and divided by five (one of ridge). The measurements are interleaved: the
-floor, each learner, statsmodels, and again; the table gives medians, the range, and ratios taken within a pass. The
-floor of a learner is its multiplications and additions (n q^2 + q^3 / 3 per class for a Gram matrix and its Cholesky
-factorisation, 6 n p per class for the componentwise sums, 2 n p q for a random projection) at the rate of a large
-matrix product measured in the same pass.
+Twenty rounds in a row are timed, as in a fit, and divided by twenty (three of random_features, one of ridge). The
+measurements are interleaved: the floor, each learner, statsmodels, and again; the table gives medians, the range, and
+ratios taken within a pass. The floor of a learner is what its round cannot do without, at rates measured in the same
+pass: n q^2 + q^3 / 3 operations per class for a Gram matrix and its Cholesky factorisation and 2 n p q for a random
+projection, at the rate of a large matrix product; the cache lines that hold the columns of subspace, and X for
+componentwise, at the rate at which X is read. componentwise has a second floor in the last column, its 6 n p
+operations per class at the rate of a large product: it cannot be faster than the slower of the two.
 
 statsmodels fits the very columns of the round (random features are given to it ready-made). Its seconds are
 extrapolated: one class, times the number of classes; for componentwise, 20 features of one class, times features
@@ -22,15 +24,16 @@ import functools
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from pipeline import backends
 from pipeline.boosting.learners import Componentwise, Design, RandomFeatures, Ridge, Subspace
 from pipeline.boosting.loop import History, Rules, boost
-from pipeline.boosting.loss import softmax, working_response
 from pipeline.boosting.partition import Frame, Partition
 from pipeline.boosting.team import Team
+from pipeline.profiling.counts_rounds import lines_read
 
 L2 = 1.0
 
@@ -82,7 +85,9 @@ def run_rounds(design: Design, scores: Scores, learner: object, index: int, roun
 def statsmodels_seconds(design: Design, scores: Scores, learner: object, index: int) -> float:
     """Return the seconds statsmodels would take for the fits of the same round; see the head of this file."""
     J, rows = scores.F.shape[1], scores.rows
-    W, R = working_response(np, rows.labels, softmax(np, scores.F), rows.weight, 3.0, "gradient", 1e-7)
+    W, R = backends.get("cpu").scores.working_response(
+        scores.F, rows.labels, rows.weight, 3.0, "gradient", 1e-7
+    )
     reference = backends.get("reference").wls
     step = run_rounds(design, scores, learner, index).steps[0]
     X = rows.rows
@@ -108,7 +113,18 @@ def seconds(work: Callable[[], object]) -> float:
 def product_rate(size: int = 2048) -> float:
     """Return this machine's float32 matrix-product rate, operations per second."""
     A = np.random.default_rng(0).random((size, size), dtype=np.float32)
-    return 2.0 * size**3 / min(seconds(lambda: A @ A) for _ in range(2))
+    return 2.0 * size**3 / min(seconds(lambda: A @ A) for _ in range(3))
+
+
+def read_rate(X: np.ndarray, threads: int) -> float:
+    """Return the bytes per second at which X is read, every thread adding up rows of its own."""
+    parts = np.array_split(X, threads)
+
+    def read() -> None:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(np.sum, parts))
+
+    return X.nbytes / min(seconds(read) for _ in range(3))
 
 
 def main() -> None:
@@ -116,34 +132,44 @@ def main() -> None:
     n, p, J = options.n, options.p, options.classes
     design, scores = problem(options)
     q, components = 128, 512
-    learners = {
-        f"subspace, q = {q}": (Subspace(q, L2), J * (n * q**2 + q**3 / 3)),
-        "componentwise": (Componentwise(), 6 * n * p * J),
+    lines = 64 * n * lines_read(p, q, 16)  # bytes
+    learners = {  # rounds in a row, operations, bytes
+        f"subspace, q = {q}": (Subspace(q, L2), 20, J * (n * q**2 + q**3 / 3), lines),
+        "componentwise": (Componentwise(), 20, 0, 4 * n * p),
         f"random_features, q = {components}": (
             RandomFeatures(components, (0.1, 0.1), L2),
+            3,
             2 * n * p * components + J * (n * components**2 + components**3 / 3),
+            0,
         ),
-        f"ridge, p = {p}": (Ridge(L2), J * (n * p**2 + p**3 / 3)),
+        f"ridge, p = {p}": (Ridge(L2), 1, J * (n * p**2 + p**3 / 3), 0),
     }
     times: dict[str, list[float]] = {name: [] for name in learners}
     floors: dict[str, list[float]] = {name: [] for name in learners}
     original: dict[str, list[float]] = {name: [] for name in learners}
+    second: list[float] = []
     with design.backend.threads(options.threads) as threads:
-        for learner, _ in learners.values():
+        for learner, *_ in learners.values():
             if not isinstance(learner, Ridge):
                 run_rounds(design, scores, learner, 0)  # compile
         for index in range(options.rounds):
-            rate = product_rate()
-            for name, (learner, work) in learners.items():
-                floors[name].append(work / rate)
+            rate, reading = product_rate(), read_rate(scores.rows.rows, threads)
+            second.append(6 * n * p * J / rate)
+            for name, (learner, rounds, work, read) in learners.items():
+                floors[name].append(work / rate + read / reading)
                 large = isinstance(learner, Ridge)
-                rounds = 1 if large else 5
                 fit = functools.partial(run_rounds, design, scores, learner, index, rounds)
                 times[name].append(seconds(fit) / rounds)
                 if not large or (index == 0 and not options.skip_large):
                     original[name].append(statsmodels_seconds(design, scores, learner, index))
-            print(f"round {index + 1} of {options.rounds}: product rate {rate / 1e9:.0f} GFLOP/s", flush=True)
+            print(
+                f"round {index + 1} of {options.rounds}: product rate {rate / 1e9:.0f} GFLOP/s, "
+                f"X is read at {reading / 1e9:.1f} GB/s",
+                flush=True,
+            )
     report(options, threads, times, floors, original)
+    ratios = np.array(times["componentwise"]) / np.array(second)
+    print(f"componentwise, second floor: {np.median(second) * 1e3:.1f} ms, {np.median(ratios):.2f} x")
 
 
 def report(options, threads, times, floors, original) -> None:

@@ -18,7 +18,6 @@ from tests import dask_runs
 distributed = pytest.importorskip("distributed")
 
 LEARNERS = ("subspace", "full", "ridge", "componentwise", "random_features")
-ILL_CONDITIONED = ("full", "random_features")  # see tests/test_scale.py
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +45,11 @@ def divided(n: int, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return index[fit], index[held_out]
 
 
-def local(cfg: config.Train, fitted: np.ndarray, held_out: np.ndarray, dtype: str | None = None):
+def local(cfg: config.Train, fitted: np.ndarray, held_out: np.ndarray):
     images = dask_runs.pictures(cfg)
     hog = steps.extractor(cfg.hog, cfg.image, "cpu")
     X = hog.transform(images.pixels)
     model = steps.classifier(cfg.classifier, "cpu")
-    if dtype is not None:
-        model.set_params(dtype=dtype)
     model.fit(X[fitted], images.labels[fitted])
     return model, model.predict_proba(X[held_out])
 
@@ -68,11 +65,6 @@ def compare(cluster, learner, J, dtype, workers):
     found = [dask_runs.Fitted(cluster(w), cfg, 4, *rows) for w in workers]
     assert found[0].classifier.dtype_ == wanted.dtype_ == dtype
     tolerance = 1e-10 if dtype == "float64" else 1e-6
-    if dtype == "float32" and learner in ILL_CONDITIONED:
-        exact = local(cfg, *rows, "float64")[1]
-        # float32 sums of thousands of rows here, too: about as far from float64 as local, not closer
-        assert np.abs(found[0].proba - exact).max() <= 1.5 * max(np.abs(proba - exact).max(), 1e-6)
-        tolerance = 2e-5
     np.testing.assert_allclose(found[0].proba, proba, rtol=0, atol=tolerance)
     np.testing.assert_allclose(found[0].classifier.train_loss_, wanted.train_loss_, rtol=0, atol=tolerance)
     np.testing.assert_array_equal(found[0].classifier.rank_, wanted.rank_)
@@ -163,7 +155,7 @@ def counted(cluster, learner, J, rounds, dtype="float32"):
     return np.array(found.kept.crew.exchanged)
 
 
-@pytest.mark.parametrize("learner", ["subspace", "full", "componentwise", "random_features"])
+@pytest.mark.parametrize("learner", ["subspace", "ridge", "componentwise"])
 def test_bytes_of_a_round_are_those_on_paper(cluster, learner):
     """Float32: one exchange a round; of three rounds more, the bytes are three times the formula."""
     J, p = 5, 108
@@ -177,11 +169,14 @@ def test_bytes_of_a_round_are_those_on_paper(cluster, learner):
         assert more[0] == 3 * 8 * wire.numbers_down(q, J, learner == "subspace")
 
 
-@pytest.mark.parametrize("learner", ["subspace", "full"])
-def test_float64_takes_a_second_exchange(cluster, learner):
-    """The solution goes down once more, for the sums of its residuals."""
+@pytest.mark.parametrize(
+    ("learner", "dtype"),
+    [("subspace", "float64"), ("full", "float64"), ("full", "float32"), ("random_features", "float32")],
+)
+def test_refinement_takes_a_second_exchange(cluster, learner, dtype):
+    """The solution goes down once more, for the sums of its residuals; in float32 that of delicate systems."""
     J, p = 5, 108
-    more = counted(cluster, learner, J, 4, "float64") - counted(cluster, learner, J, 2, "float64")
+    more = counted(cluster, learner, J, 4, dtype) - counted(cluster, learner, J, 2, dtype)
     q = {"subspace": 20, "random_features": 32}.get(learner, p)
     columns = learner == "subspace"
     assert more[1] == 2 * 8 * (wire.numbers_up(q, J, J) + q * J + J)
