@@ -25,7 +25,8 @@ from PIL import Image
 
 from pipeline import config, datasets
 from pipeline.datasets.decode import decode_to
-from pipeline.datasets.folder import scan, usable_cores
+from pipeline.datasets.folder import scan
+from pipeline.datasets.parallel import usable_cores
 
 TARGET = config.Image()
 SIZE = (TARGET.width, TARGET.height)

@@ -1,4 +1,4 @@
-"""A folder of pictures: which files count, which class each has, and decoding them in parallel.
+"""A folder of pictures: which files count, and which class each has.
 
 A class is a sub-folder of ``data.path``; everything below it, at any depth, belongs to it. Names and
 extensions do not matter: content decides. Passed over without a word are names that begin with a dot, system
@@ -11,19 +11,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
-from pipeline import config
-from pipeline.datasets.decode import DecodeError, decode_to, quiet
-from pipeline.datasets.images import Progress, Rejected
+from pipeline.datasets.images import Rejected
 from pipeline.errors import DataError
-from pipeline.spans import part
 
 SYSTEM_NAMES = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
 SIDE_SUFFIXES = frozenset(
@@ -45,7 +38,6 @@ SIDE_SUFFIXES = frozenset(
     | {".html", ".htm", ".pdf", ".log", ".py", ".ipynb", ".sh", ".mat", ".npy", ".npz", ".zip", ".tar", ".gz"}
     | {".tgz", ".7z", ".rar"}
 )
-_BATCH = 16  # files a worker takes at a time
 
 
 class Entry(NamedTuple):
@@ -99,60 +91,6 @@ def scan(root: Path) -> Listing:
             f"data.path={root}: holds no pictures; expected files, for training in one sub-folder for each class"
         )
     return listing
-
-
-def decode_entries(
-    entries: Sequence[Entry],
-    pixels: np.ndarray,
-    data: config.Data,
-    image: config.Image,
-    progress: Progress | None = None,
-) -> list[Rejected | None]:
-    """Decode files in parallel, each into its own row.
-
-    Parameters
-    ----------
-    entries : sequence of Entry
-    pixels : ndarray of uint8, shape (len(entries), image.height, image.width)
-        Receives the pictures. Rows of rejected files are left as they are.
-    data, image : settings
-    progress : callable, optional
-        Called in this thread with (files done, len(entries)).
-
-    Returns
-    -------
-    list of Rejected or None, in the order of ``entries``
-        Memory beyond ``pixels`` is one decoded file for each worker.
-    """
-    rejected: list[Rejected | None] = [None] * len(entries)
-
-    def work(start: int) -> int:
-        stop = min(start + _BATCH, len(entries))
-        with part("decode"):
-            for i in range(start, stop):
-                try:
-                    pixels[i] = decode_to(entries[i].path, image, data.max_pixels)
-                except DecodeError as error:
-                    rejected[i] = Rejected(entries[i].name, str(error))
-        return stop - start
-
-    with quiet(), ThreadPoolExecutor(data.workers or usable_cores()) as pool:
-        jobs: list[Future[int]] = [pool.submit(work, start) for start in range(0, len(entries), _BATCH)]
-        done = 0
-        try:
-            for job in as_completed(jobs):
-                done += job.result()
-                if progress is not None:
-                    progress(done, len(entries))
-        finally:  # an interrupt or a fault must not wait for thousands of files
-            pool.shutdown(wait=False, cancel_futures=True)
-    return rejected
-
-
-def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else (os.cpu_count() or 1)
 
 
 def _walk(folder: Path, root: Path, label: int, seen: set[tuple[int, int]], listing: Listing) -> None:
