@@ -17,10 +17,8 @@ import pytest
 from PIL import Image
 
 from pipeline import config, spans
-from pipeline.datasets import helper, load, parallel, plain, processes
-from pipeline.datasets.folder import Entry
+from pipeline.datasets import folder, helper, load, parallel, plain, processes
 from pipeline.datasets.source import stream
-from pipeline.errors import DataError
 from tests.conftest import DATA, shared_data
 from tests.pictures import SIZE, folder_data, two_classes_in
 
@@ -46,6 +44,7 @@ def helpers(monkeypatch):
 
     def ask(count: int) -> list[subprocess.Popen[bytes]]:
         monkeypatch.setattr(parallel, "helping", lambda *_: count)
+        monkeypatch.setattr(parallel, "SMALL", 1 << 30)
         return started
 
     monkeypatch.setattr(processes.Helpers, "_started", noted)
@@ -146,15 +145,16 @@ def test_progress_goes_up_to_the_number_of_files(two_classes, helpers):
 def test_files_of_a_process_that_dies_are_read_here(
     two_classes, helpers, tmp_path, monkeypatch, caplog, end, why
 ):
-    """It takes all files, spoils their pictures, and dies."""
+    """It takes all files, makes pictures of its own, and dies before it has told of a batch."""
     by_threads = everything(folder_data(two_classes), SIZE)
     (tmp_path / "bad.py").write_text(
         "import mmap, os, sys\n"
-        "fd = int(sys.argv[3])\n"
-        "n, tail, *_ = map(int, sys.stdin.buffer.readline().split())\n"
-        "memory = mmap.mmap(fd, 0)\n"
-        "memory[tail:tail + 3] = bytes([1, 1, 1])\n"
-        "memory[:100] = bytes([9] * 100)\n" + end
+        "n, width, height, _, _, slots = map(int, sys.stdin.buffer.readline().split())\n"
+        "taken = slots * 16 * width * height\n"
+        "memory = mmap.mmap(int(sys.argv[3]), 0)\n"
+        "memory[taken:taken + 3] = bytes([1, 1, 1])\n"
+        "memory[:taken] = bytes([9]) * taken\n"
+        "os.write(1, bytes(23))\n" + end  # one byte less than the report of a batch
     )
     monkeypatch.setattr(processes, "_PROGRAM", tmp_path / "bad.py")
     honest = helper.turns
@@ -271,32 +271,49 @@ def test_nothing_is_left_of_a_program_that_is_ended(two_classes, number):
     assert time.monotonic() - begin < 30
 
 
-def test_an_orphan_stops_at_the_next_batch(tmp_path):
-    n, tail = 40, 4096
-    with open(tmp_path / "memory", "w+b") as file:
-        file.truncate(tail + helper.places(n, 0)[3] + n - 1)
-        with helper.mmap.mmap(file.fileno(), 0) as memory, pytest.raises(SystemExit, match="is gone"):
-            helper._serve([n, tail, 8, 12, 0, 100], memory, lambda *_: None, 1, 2, os.getppid() + 1)
-
-
 # ---- when there are processes ----
 
 
 def test_how_many_processes_help(monkeypatch):
-    def entries(n: int, size: int) -> list[Entry]:
-        return [Entry("a", "a", 0, size)] * n
-
-    few, many = parallel.FEWEST, 3 * parallel.FEWEST
-    data = config.Data(workers=4)
-    assert parallel.helping(entries(few - 1, 100), data) == 0
-    assert parallel.helping(entries(few, 100), data) == 1
-    assert parallel.helping(entries(many, 100), data) == 3
-    assert parallel.helping(entries(10 * many, 100), data) == 3
-    assert parallel.helping(entries(many, parallel.SMALL), data) == 3
-    assert parallel.helping(entries(many, parallel.SMALL + 1), data) == 0
-    assert parallel.helping(entries(many, 100), config.Data(workers=1)) == 0
+    few, many, data = parallel.FEWEST, 3 * parallel.FEWEST, config.Data(workers=4)
+    assert parallel.helping(few - 1, data, SIZE) == 0
+    assert parallel.helping(few, data, SIZE) == 1
+    assert parallel.helping(many, data, SIZE) == 3
+    assert parallel.helping(10 * many, data, SIZE) == 3
+    assert parallel.enough(data) == many
+    assert parallel.helping(many, data, config.Image(1024, 1024)) == 3
+    assert parallel.helping(many, data, config.Image(1024, 1025)) == 0
+    assert parallel.helping(many, config.Data(workers=1), SIZE) == 0
+    assert parallel.enough(config.Data(workers=1)) == 0
     monkeypatch.setattr(parallel, "usable_cores", lambda: 2)
-    assert parallel.helping(entries(many, 100), config.Data()) == 1
+    assert parallel.helping(many, config.Data(), SIZE) == 1
+
+
+def test_large_files_are_for_threads(two_classes, helpers, monkeypatch):
+    helpers(1)
+    asked = []
+    monkeypatch.setattr(processes.Helpers, "read", lambda _, paths, *rest: asked.append(len(paths)) or [])
+    sizes = [path.stat().st_size for path in two_classes.rglob("*.png")]
+    monkeypatch.setattr(parallel, "SMALL", sum(sizes) / 40)
+    load(folder_data(two_classes), SIZE)
+    assert asked == [40]
+    monkeypatch.setattr(parallel, "SMALL", sum(sizes) / 40 - 0.1)
+    load(folder_data(two_classes), SIZE)
+    list(stream(folder_data(two_classes), SIZE, 7))
+    assert asked == [40]
+
+
+def test_processes_start_when_there_are_enough_files(two_classes, monkeypatch):
+    started: list[int] = []
+    honest = processes.Helpers.__init__
+    monkeypatch.setattr(
+        processes.Helpers, "__init__", lambda self, count: started.append(count) or honest(self, count)
+    )
+    for fewest, count in ((41, []), (40, [1]), (20, [1, 2]), (1, [1, 2, 3])):
+        monkeypatch.setattr(parallel, "FEWEST", fewest)
+        load(folder_data(two_classes, workers=4), SIZE)
+        assert started == count
+    assert folder.count_up_to(5, two_classes / "none") == folder.count_up_to(0, two_classes) == 0
 
 
 def test_threads_read_where_there_can_be_no_processes(two_classes, helpers, monkeypatch, caplog):
@@ -319,9 +336,30 @@ def test_threads_read_where_there_can_be_no_processes(two_classes, helpers, monk
     assert started == []
 
 
-def test_too_little_memory_is_told(helpers):
-    with pytest.raises(DataError, match=r"lower image\.height, image\.width"):
-        processes.Helpers(1, 1 << 40, config.Image(4096, 4096))
+def test_threads_read_where_there_is_no_memory_to_share(two_classes, helpers, monkeypatch, caplog):
+    by_threads = everything(folder_data(two_classes), SIZE)
+    helpers(1)
+    monkeypatch.setattr(processes, "_SLOTS", 1 << 50)
+    assert everything(folder_data(two_classes), SIZE) == by_threads
+    assert "no memory to share" in caplog.records[0].getMessage()
+
+
+def test_slots_are_used_again_and_again(tmp_path, helpers, monkeypatch):
+    root = kinds(tmp_path / "set")
+    by_threads = everything(folder_data(root), SIZE)
+    helpers(2)
+    monkeypatch.setattr(processes, "_SLOTS", 1)
+    monkeypatch.setattr(processes, "_BYTES", 0)
+    honest = helper.turns
+    for wait in (0.0, 0.01):  # this process is slow: the slots are full
+
+        def slow(*args, wait=wait):
+            for batch in honest(*args):
+                time.sleep(wait)
+                yield batch
+
+        monkeypatch.setattr(helper, "turns", slow)
+        assert everything(folder_data(root), SIZE) == by_threads
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
@@ -336,7 +374,7 @@ def test_every_file_is_taken_once(n, count):
             if batch is None:
                 working.remove(one)
             else:
-                found += batch
+                found += helper.files_of(batch, n)
     assert sorted(found) == list(range(n))
 
 

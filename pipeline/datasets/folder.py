@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -93,6 +95,17 @@ def scan(root: Path) -> Listing:
     return listing
 
 
+def count_up_to(enough: int, root: Path) -> int:
+    """Return roughly how many files a labelled set has, or `enough` of them, soon; 0 if in doubt."""
+    found = 0
+    with suppress(OSError), os.scandir(root) as folders:  # ``scan`` finds the reason
+        for folder in folders:
+            if found >= enough:
+                return enough
+            found += len(os.listdir(folder)) if folder.is_dir() else 0
+    return min(found, enough)
+
+
 def _walk(folder: Path, root: Path, label: int, seen: set[tuple[int, int]], listing: Listing) -> None:
     """Add every file below a class folder; ``seen`` holds the folders that must not be entered (again)."""
     pending, above = [folder], len(_start(root))
@@ -115,8 +128,8 @@ def _walk(folder: Path, root: Path, label: int, seen: set[tuple[int, int]], list
         broken.extend(dangling)
     listing.entries.extend(
         sorted(
-            (Entry(_relative(one.path, above), one.path, label, *one[1:]) for one in files),
-            key=lambda e: e.name,
+            [Entry(_relative(path, above), path, label, size, time) for path, size, time in files],
+            key=itemgetter(0),
         )
     )
     listing.rejected.extend(Rejected(_relative(file, above), "a link to nothing") for file in sorted(broken))
@@ -135,7 +148,8 @@ def _list(folder: Path) -> tuple[list[Path], list[_File], list[str]]:
     with os.scandir(folder) as found:
         names = sorted(entry.name for entry in found)
     for name in names:
-        if name.startswith(".") or name.lower() in SYSTEM_NAMES:
+        folded = name.lower()
+        if folded[0] == "." or folded in SYSTEM_NAMES:
             continue
         path = start + name
         try:
@@ -146,7 +160,7 @@ def _list(folder: Path) -> tuple[list[Path], list[_File], list[str]]:
         if stat.S_ISDIR(status.st_mode):
             folders.append(folder / name)
         # no pipes: reading one would hang
-        elif stat.S_ISREG(status.st_mode) and os.path.splitext(name)[1].lower() not in SIDE_SUFFIXES:
+        elif stat.S_ISREG(status.st_mode) and folded[folded.rfind(".") :] not in SIDE_SUFFIXES:
             files.append(_File(path, status.st_size, status.st_mtime_ns))
     return folders, files, broken
 
@@ -163,7 +177,8 @@ def _identity(folder: Path) -> tuple[int, int]:
 
 def _relative(path: str | Path, above: int) -> str:
     """Return the path without its first `above` characters, with forward slashes."""
-    return _clean(str(path)[above:].replace(os.sep, "/"))
+    name = str(path)[above:].replace(os.sep, "/")
+    return name if name.isascii() else _clean(name)
 
 
 def _clean(name: str) -> str:

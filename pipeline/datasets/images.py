@@ -115,16 +115,11 @@ def allocate(n: int, image: config.Image) -> np.ndarray:
     try:
         return np.empty((n, image.height, image.width), np.uint8)
     except MemoryError as error:
-        raise no_room(n, image) from error
-
-
-def no_room(n: int, image: config.Image) -> DataError:
-    """Return the error of n pictures that do not fit into memory."""
-    size = n * image.height * image.width / 2**30
-    return DataError(
-        f"{n} pictures of {image.height} x {image.width} need {size:.1f} GiB of memory: "
-        "lower image.height, image.width"
-    )
+        size = n * image.height * image.width / 2**30
+        raise DataError(
+            f"{n} pictures of {image.height} x {image.width} need {size:.1f} GiB of memory: "
+            "lower image.height, image.width"
+        ) from error
 
 
 def write_rejected(path: str | Path, rejected: Sequence[Rejected]) -> None:

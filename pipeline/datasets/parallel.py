@@ -6,14 +6,14 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pipeline import config
 from pipeline.datasets.decode import DecodeError, quiet, to_bytes
-from pipeline.datasets.images import Progress, Rejected, allocate
+from pipeline.datasets.images import Progress, Rejected
 from pipeline.spans import part
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 _BATCH = 16  # files a thread takes at a time
 FEWEST = 1000  # files for each process that helps: below this it starts for too little
 SMALL = 16 << 10  # bytes of a file on the average; of larger ones the codecs take nearly all the time
+LARGEST = 1 << 20  # pixels of a picture that is worth copying
 
 
 def usable_cores() -> int:
@@ -33,36 +34,31 @@ def usable_cores() -> int:
 
 
 class Decoder:
-    """Room for the pictures of some files at a time, and who decodes them.
+    """Decodes files, with the help of processes where `helpers` are given and worth it; see :func:`decoding`."""
 
-    Attributes
-    ----------
-    pixels : ndarray of uint8, shape (capacity, image.height, image.width)
-        The pictures of the last call of :meth:`decode`; rows of rejected files are undefined.
-    """
+    def __init__(self, data: config.Data, image: config.Image, helpers: Helpers | None = None) -> None:
+        self._data, self._image, self._helpers = data, image, helpers
 
-    def __init__(
-        self, pixels: np.ndarray, helpers: Helpers | None, data: config.Data, image: config.Image
-    ) -> None:
-        self.pixels, self._helpers, self._data, self._image = pixels, helpers, data, image
-
-    def decode(self, entries: Sequence[Entry], progress: Progress | None = None) -> list[Rejected | None]:
+    def decode(
+        self, entries: Sequence[Entry], pixels: np.ndarray, progress: Progress | None = None
+    ) -> list[Rejected | None]:
         """Decode files, each into its own row.
 
         Parameters
         ----------
         entries : sequence of Entry
-            At most as many as there is room for.
+        pixels : ndarray of uint8, shape (len(entries), image.height, image.width), C order
+            Receives the pictures. Rows of rejected files are undefined.
         progress : callable, optional
             Called in this thread with (files done, len(entries)).
 
         Returns
         -------
         list of Rejected or None, in the order of ``entries``
-            Memory beyond ``pixels`` is one decoded file for each worker.
+            Memory beyond ``pixels`` is one decoded file for each worker, and 5 MB for each process.
         """
         rejected: list[Rejected | None] = [None] * len(entries)
-        pixels: memoryview = memoryview(self.pixels).cast("B")  # type: ignore[arg-type]
+        rows: memoryview = memoryview(pixels).cast("B") if pixels.size else memoryview(b"")  # type: ignore[arg-type]
         length = self._image.height * self._image.width
 
         def work(indices: Sequence[int]) -> int:
@@ -71,7 +67,7 @@ class Decoder:
                     one = entries[i]
                     try:
                         row = to_bytes(one.path, one.size, self._image, self._data.max_pixels)
-                        pixels[i * length : (i + 1) * length] = row
+                        rows[i * length : (i + 1) * length] = row
                     except DecodeError as error:
                         rejected[i] = Rejected(one.name, str(error))
             return len(indices)
@@ -82,9 +78,10 @@ class Decoder:
 
         left: Sequence[int] = range(len(entries))
         with quiet():
-            if self._helpers is not None:
+            if self._helpers is not None and len(entries):
                 paths, sizes = [one.path for one in entries], [one.size for one in entries]
-                left = self._helpers.read(paths, sizes, self._data.max_pixels, work, tell)
+                most = self._data.max_pixels
+                left = self._helpers.read(paths, sizes, self._image, most, rows, work, tell)
             done = len(entries) - len(left)
             for count in self._by_threads(left, work):
                 done += count
@@ -106,23 +103,26 @@ class Decoder:
 
 
 @contextmanager
-def decoder(
-    entries: Sequence[Entry], data: config.Data, image: config.Image, capacity: int | None = None
-) -> Iterator[Decoder]:
-    """Make room for `capacity` pictures, by default for all, and ready who decodes them.
+def started(files: int, data: config.Data, image: config.Image) -> Iterator[Helpers | None]:
+    """Start processes for about so many files, before it is known how large they are; None: too few files."""
+    helpers = _start(helping(files, data, image))
+    with helpers if helpers is not None else nullcontext():
+        yield helpers
 
-    Raises
-    ------
-    DataError
-        When there is no memory for them.
-    """
-    capacity = len(entries) if capacity is None else min(capacity, len(entries))
-    helpers = _helpers(entries, capacity, data, image)
-    if helpers is None:
-        yield Decoder(allocate(capacity, image), None, data, image)
-        return
-    with helpers:
-        yield Decoder(helpers.pixels, helpers, data, image)
+
+@contextmanager
+def decoding(
+    entries: Sequence[Entry], data: config.Data, image: config.Image, ready: Helpers | None = None
+) -> Iterator[Decoder]:
+    """Choose who decodes files that `entries` are all of; `ready` are processes that are there already."""
+    n = len(entries)
+    if sum(one.size for one in entries) > SMALL * n:
+        yield Decoder(data, image)
+    elif ready is not None:
+        yield Decoder(data, image, ready)
+    else:
+        with started(n, data, image) as helpers:
+            yield Decoder(data, image, helpers)
 
 
 def workers_of(data: config.Data) -> int:
@@ -130,18 +130,19 @@ def workers_of(data: config.Data) -> int:
     return data.workers or usable_cores()
 
 
-def helping(entries: Sequence[Entry], data: config.Data) -> int:
-    """Return how many processes beside this one are worth their start for these files; 0: use threads."""
-    n = len(entries)
-    if n < FEWEST or sum(one.size for one in entries) > SMALL * n:
+def enough(data: config.Data) -> int:
+    """Return the number of files above which no more processes help."""
+    return FEWEST * (workers_of(data) - 1)
+
+
+def helping(files: int, data: config.Data, image: config.Image) -> int:
+    """Return how many processes beside this one are worth their start for so many small files; 0: use threads."""
+    if image.height * image.width > LARGEST:
         return 0
-    return min(workers_of(data) - 1, n // FEWEST)
+    return min(workers_of(data) - 1, files // FEWEST)
 
 
-def _helpers(
-    entries: Sequence[Entry], capacity: int, data: config.Data, image: config.Image
-) -> Helpers | None:
-    count = helping(entries, data)
+def _start(count: int) -> Helpers | None:
     if count == 0:
         return None
     from pipeline.datasets import processes
@@ -149,7 +150,7 @@ def _helpers(
     if not processes.available():
         return None
     try:
-        return processes.Helpers(count, capacity, image)
+        return processes.Helpers(count)
     except OSError as error:
         log.warning("no process can be started to help with reading (%s): threads read", error)
         return None
