@@ -112,6 +112,27 @@ def test_most_plain_files_need_not_be_read_again(tmp_path, helpers, monkeypatch)
     assert len(left[0]) <= 60
 
 
+def test_a_set_of_files_that_are_not_plain_is_left_to_threads_soon(tmp_path, helpers, monkeypatch):
+    for i in range(400):
+        (tmp_path / "ab"[i % 2]).mkdir(exist_ok=True)
+        Image.new("L", (6, 5), i % 256).save(tmp_path / "ab"[i % 2] / f"{i}.bmp")
+    by_threads = everything(folder_data(tmp_path), SIZE)
+    monkeypatch.setattr(processes, "_MANY", 32)
+    left, honest = [], processes.Helpers.read
+    monkeypatch.setattr(processes.Helpers, "read", lambda *args: left.append(honest(*args)) or left[-1])
+
+    def slow(*args):
+        for batch in turns(*args):
+            time.sleep(0.02)  # the other has gone through its share by then
+            yield batch
+
+    turns = helper.turns
+    monkeypatch.setattr(helper, "turns", slow)
+    helpers(1)
+    assert everything(folder_data(tmp_path), SIZE) == by_threads
+    assert 300 < len(left[0]) < 400
+
+
 def test_chunks_of_a_stream_keep_their_pictures(two_classes, helpers):
     (two_classes / "a" / "03.png").write_bytes(b"")
     data = folder_data(two_classes, max_rejected=0.5)

@@ -10,7 +10,7 @@ from PIL import Image, ImageFile, JpegImagePlugin, PngImagePlugin
 
 from pipeline import config
 from pipeline.datasets import decode as rules
-from pipeline.datasets import plain
+from pipeline.datasets import plain, short
 from pipeline.datasets.decode import DecodeError, decode, decode_to, quiet
 from tests.conftest import DATA
 
@@ -140,10 +140,10 @@ def test_damaged_files_end_as_they_do_without_the_short_way(tmp_path, monkeypatc
     for path, one in zip(paths, damaged, strict=True):
         path.write_bytes(one)
     with quiet():
-        short = [outcome(path) for path in paths]
+        shortly = [outcome(path) for path in paths]
         monkeypatch.setattr(plain, "read", lambda *_: None)
-        assert short == [outcome(path) for path in paths]
-    assert any(isinstance(one, str) for one in short)
+        assert shortly == [outcome(path) for path in paths]
+    assert any(isinstance(one, str) for one in shortly)
 
 
 def sizes_loaded(monkeypatch, general: bool) -> list[tuple[int, int]]:
@@ -163,7 +163,7 @@ def sizes_loaded(monkeypatch, general: bool) -> list[tuple[int, int]]:
 
     monkeypatch.setattr(ImageFile.ImageFile, "load", loaded)
     monkeypatch.setattr(plain, "_decoded", directly)
-    monkeypatch.setattr(rules, "_simplejpeg", lambda: None)
+    monkeypatch.setattr(short, "_simplejpeg", lambda: None)
     if general:
         monkeypatch.setattr(plain, "read", lambda *_: None)
     return seen
@@ -256,8 +256,8 @@ def test_large_files_take_the_long_way(tmp_path, monkeypatch):
 def test_simplejpeg_gives_pillows_pixels(tmp_path, monkeypatch, options):
     pytest.importorskip("simplejpeg", reason="simplejpeg is not installed: pip install 'hogboost[decode]'")
     used = []
-    short = rules._by_simplejpeg
-    monkeypatch.setattr(rules, "_by_simplejpeg", lambda *rest: used.append(short(*rest)) or used[-1])
+    honest = short._by_simplejpeg
+    monkeypatch.setattr(short, "_by_simplejpeg", lambda *rest: used.append(honest(*rest)) or used[-1])
     rng = np.random.default_rng(0)
     for trial in range(40):
         rows, cols = rng.integers(1, 250, 2)
@@ -267,6 +267,6 @@ def test_simplejpeg_gives_pillows_pixels(tmp_path, monkeypatch, options):
         (tmp_path / "a.jpg").write_bytes(content)
         quick = decode_to(tmp_path / "a.jpg", SMALL)
         with monkeypatch.context() as without:
-            without.setattr(rules, "_simplejpeg", lambda: None)
+            without.setattr(short, "_simplejpeg", lambda: None)
             assert np.array_equal(quick, decode_to(tmp_path / "a.jpg", SMALL))
     assert sum(picture is not None for picture in used) >= 35

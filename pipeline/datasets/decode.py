@@ -27,21 +27,18 @@ Plain PNG and JPEG files take a shorter way to the same pixels, see ``plain``.
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
-import PIL
-from PIL import Image, ImageFile, features
+from PIL import Image, ImageFile
 
 from pipeline import config
-from pipeline.datasets import plain, reasons
+from pipeline.datasets import plain, reasons, short
 
-log = logging.getLogger(__name__)
 FORMATS = ("PNG", "JPEG", "PPM", "TIFF", "BMP", "GIF", "WEBP", "AVIF", "JPEG2000", "PCX", "SGI", "ICO")
 GAP = plain.GAP  # a JPEG is not shrunk while decoding below this many times the size it is brought to
 _ORIENTATION = 0x0112
@@ -82,7 +79,7 @@ def decode(path: str | Path, max_pixels: int = config.Data.max_pixels) -> np.nda
     DecodeError
         With the reason, whatever is wrong with the file.
     """
-    found = short(path, 0, None, max_pixels)
+    found = _plain(path, 0, None, max_pixels)
     if found is not None:
         width, height, pixels = found
         return np.frombuffer(bytearray(pixels), np.uint8).reshape(height, width)
@@ -96,7 +93,7 @@ def decode_to(path: str | Path, image: config.Image, max_pixels: int = config.Da
 
 def to_bytes(path: str | Path, size: int, image: config.Image, max_pixels: int) -> bytes:
     """Return the pixels that ``decode_to`` gives, row by row; `size` is the file's, in bytes, or 0."""
-    found = short(path, size, target_of(image), max_pixels)
+    found = _plain(path, size, image, max_pixels)
     if found is not None:
         return found[2]
     gray = _read_gray(path, max_pixels, image)
@@ -106,31 +103,13 @@ def to_bytes(path: str | Path, size: int, image: config.Image, max_pixels: int) 
         raise DecodeError(reasons.of_error(error, b"")) from error
 
 
-def target_of(image: config.Image) -> plain.Target:
-    """Return what ``plain`` is to bring pictures to."""
-    return image.width, image.height, image.fit is config.Fit.pad
-
-
-def short(
-    path: str | Path, size: int, target: plain.Target | None, max_pixels: int
+def _plain(
+    path: str | Path, size: int, image: config.Image | None, max_pixels: int
 ) -> tuple[int, int, bytes] | None:
-    """Return width, height and pixels of a plain file, None of any other."""
-    jpeg = None if _simplejpeg() is None else _by_simplejpeg
     try:
-        return plain.read(str(path), size, max_pixels, target, jpeg)
+        return short.read(str(path), size, image, max_pixels)
     except OSError as error:
         raise DecodeError(reasons.of_error(error, b"")) from error
-    except (AttributeError, TypeError) as error:
-        _tell_unfit(f"{type(error).__name__}: {error}")
-        return None
-
-
-@functools.cache
-def _tell_unfit(why: str) -> None:
-    """Say once that the codecs inside Pillow are called otherwise than they were."""
-    log.warning(
-        "Pillow %s is unknown to the short way to plain files (%s): reading is slower", PIL.__version__, why
-    )
 
 
 def fit(
@@ -146,7 +125,7 @@ def fit(
     the seam adds as little gradient as one value can. Of a picture that was shrunk while it was decoded, `whole` is
     the (width, height) it had, and `box` (left, upper, right, lower) where it lies in `gray`.
     """
-    width, height = plain.inner(whole or gray.size, target_of(image))
+    width, height = plain.inner(whole or gray.size, short.target_of(image))
     if gray.size == (image.width, image.height) and box is None:
         return gray
     small = gray.resize((width, height), Image.Resampling.BILINEAR, box)
@@ -156,29 +135,6 @@ def fit(
     canvas = Image.new("L", (image.width, image.height), mean)
     canvas.paste(small, ((image.width - width) // 2, (image.height - height) // 2))
     return canvas
-
-
-@functools.cache
-def _simplejpeg() -> Callable[..., np.ndarray] | None:
-    """Return simplejpeg's decoder: libjpeg-turbo at half the overhead. Its pixels are Pillow's if that has it too."""
-    if not features.check_feature("libjpeg_turbo"):
-        return None
-    try:
-        from simplejpeg import decode_jpeg
-    except ImportError:
-        return None
-    return decode_jpeg
-
-
-def _by_simplejpeg(content: bytes, mode: str, size: tuple[int, int]) -> Any:
-    """Return a JPEG's pixels, None where simplejpeg finds anything to warn of."""
-    decode_jpeg, (width, height) = _simplejpeg(), size
-    assert decode_jpeg is not None
-    try:
-        pixels = decode_jpeg(content, "GRAY" if mode == "L" else mode, min_height=height, min_width=width)
-    except ValueError:
-        return None
-    return Image.fromarray(pixels[..., 0] if mode == "L" else pixels).im
 
 
 @contextlib.contextmanager
@@ -278,7 +234,7 @@ def _draft(picture: ImageFile.ImageFile, image: config.Image | None) -> _Shrunk 
     if image is None:
         return None
     upright = (width, height) if _orientation(picture) < 5 else (height, width)
-    part = plain.shrinking(upright, target_of(image))
+    part = plain.shrinking(upright, short.target_of(image))
     if part == 1:
         return None
     picture.draft(None, (width // part, height // part))

@@ -27,6 +27,7 @@ from pipeline.datasets.helper import BATCH, DONE, END, TOLD
 
 log = logging.getLogger(__name__)
 _PROGRAM, _PLAIN = Path(helper.__file__), Path(plain.__file__)
+_MANY = 256  # files; where helpers leave so many, and read fewer, they are no help
 _SLOTS, _BYTES = 2, 4 << 20  # at least so many slots for each process; bytes of them where more fit
 
 
@@ -98,7 +99,7 @@ class Helpers:
         Returns
         -------
         list of int
-            Files that nobody has read, for they are not plain, or a process died of them.
+            Files that nobody has read: they are not plain, as most may be, or a process died of them.
         """
         n, length = len(paths), image.height * image.width
         slots = max(_SLOTS, _BYTES // (BATCH * length))
@@ -112,6 +113,7 @@ class Helpers:
             log.warning("no memory to share with processes that help to read (%s): threads read", error)
             return list(range(n))
         state = bytearray(n)
+        left = 0
         with memory:
             memory[at_sizes:at_paths] = np.asarray(sizes, np.int64).tobytes()
             memory[at_paths:] = blob
@@ -121,12 +123,14 @@ class Helpers:
                 one.begin(line, slots)
 
             def collect(one: _Helper) -> None:
+                nonlocal left
                 for batch, found, slot in one.told():
                     files = helper.files_of(batch, n)
                     begin, size = slot * BATCH * length, len(files) * length
                     pixels[files.start * length : files.stop * length] = memory[begin : begin + size]
                     state[files.start : files.stop] = found[: len(files)]
                     one.free_slot()
+                    left += len(files) - found.count(DONE)
 
             for batch in helper.turns(n, 0, self._total, memory, taken):
                 files = helper.files_of(batch, n)
@@ -134,7 +138,10 @@ class Helpers:
                 state[files.start : files.stop] = bytes([DONE]) * len(files)
                 for one in self._running:
                     collect(one)
-                progress(state.count(DONE))
+                done = state.count(DONE)
+                progress(done)
+                if left > max(_MANY, done):  # whoever is at work stops after the batch it has
+                    memory[taken:at_sizes] = bytes([1]) * (at_sizes - taken)
             while waiting := [one for one in self._running if one.at_work]:
                 select.select(waiting, [], [])
                 for one in waiting:
