@@ -12,6 +12,7 @@ gives the median microseconds per file, their range, and ratios within a round: 
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -103,6 +104,8 @@ def written(root: Path, n: int) -> Iterator[tuple[str, Path, int]]:
                 k = i % len(images)
                 label = images.class_names[images.labels[k]]
                 Image.fromarray(images.pixels[k]).save(place / label / f"{i:06d}.{suffix}")
+            if hasattr(os, "sync"):
+                os.sync()  # writing to the disk would go on meanwhile
             yield f"{suffix} {height}x{width}", place, count
 
 
