@@ -29,6 +29,7 @@ class Listener(Protocol):
 
 
 _listeners: tuple[Listener, ...] = ()
+_elsewhere = 0
 _NOBODY: AbstractContextManager[None] = nullcontext()  # one object for all: it holds no state
 
 
@@ -79,6 +80,17 @@ def beside(make_event: Callable[[], Any], work: Callable[[], Any]) -> None:
     end = make_event()
     for listener in _listeners:
         listener.beside(begin, end)
+
+
+def elsewhere() -> int:
+    """Return the processor time in ns of processes that worked for this one and told so."""
+    return _elsewhere
+
+
+def worked_elsewhere(nanoseconds: int) -> None:
+    """Note processor time that another process took for the stage at work here."""
+    global _elsewhere  # noqa: PLW0603  as the listeners
+    _elsewhere += nanoseconds
 
 
 def add(listener: Listener) -> None:

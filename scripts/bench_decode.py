@@ -4,33 +4,31 @@
 
 Pictures are made up (strokes and noise, as data=synthetic), saved as PNG and JPEG in the target's size and, a tenth as
 many, in 300 x 400, and read again; the file cache is warm. Rounds are interleaved: the plain Pillow loop (open,
-convert, resize) on one thread, this program on one and two threads, and on two processes that are started in it. JPEG
-is also given to simplejpeg, where that is installed, with the same resizing. The table gives the median microseconds
-per file, their range, and ratios within a round.
+convert, resize) on one thread, and this program, which also lists the files, on one thread, two threads, and two
+processes that are started in it; of the last two it chooses one by the number and the size of the files. The table
+gives the median microseconds per file, their range, and ratios within a round: of all, and of decoding alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from importlib.util import find_spec
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from pipeline import config, datasets
-from pipeline.datasets.decode import decode_to
-from pipeline.datasets.folder import scan, usable_cores
+from pipeline.datasets import parallel
+from pipeline.datasets.folder import scan
+from pipeline.datasets.parallel import usable_cores
 
 TARGET = config.Image()
 SIZE = (TARGET.width, TARGET.height)
 SIZES = ((50, 100), (300, 400))
-BATCH = 64  # files a process takes at a time
 
 
 def main() -> None:
@@ -57,48 +55,39 @@ def main() -> None:
 
 
 def measured(root: Path, kind: str, threads: int, rounds: int) -> dict[str, np.ndarray]:
-    """Return the seconds of each way in each round."""
+    """Return the seconds of each way in each round, and of them those of decoding."""
     paths = [entry.path for entry in scan(root).entries]
-    ways: dict[str, Callable[[], object]] = {
-        "Pillow loop": lambda: [by_pillow(path) for path in paths],
-        "one thread": lambda: datasets.load(folder(root, 1), TARGET),
-        f"{threads} threads": lambda: datasets.load(folder(root, threads), TARGET),
-        f"{threads} processes": lambda: by_processes(paths, threads),
+    ways: dict[str, Callable[[], float]] = {
+        "Pillow loop": lambda: by_pillow(paths),
+        "one thread": lambda: by_us(root, 1, 0),
+        f"{threads} threads": lambda: by_us(root, threads, 0),
+        f"{threads} processes": lambda: by_us(root, threads, threads - 1),
     }
-    if kind.startswith("jpeg") and find_spec("simplejpeg"):
-        ways["simplejpeg"] = lambda: [by_simplejpeg(path) for path in paths]
-    times: dict[str, list[float]] = {way: [] for way in ways}
+    times: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     for _ in range(rounds):
         for way, work in ways.items():
             begin = time.perf_counter()
-            work()
-            times[way].append(time.perf_counter() - begin)
-    return {way: np.array(values) for way, values in times.items()}
+            decoding = work()
+            times[way].append((time.perf_counter() - begin, decoding))
+    return {way: np.array(values).T for way, values in times.items()}
 
 
-def by_pillow(path: str) -> np.ndarray:
-    with Image.open(path) as picture:
-        return np.array(picture.convert("L").resize(SIZE, Image.Resampling.BILINEAR))
+def by_us(root: Path, workers: int, helpers: int) -> float:
+    """Read a folder with so many processes beside this one; return the seconds of decoding."""
+    chosen = parallel.helping, parallel.SMALL
+    parallel.helping, parallel.SMALL = (lambda *_: helpers), 1 << 40
+    try:
+        return datasets.load(folder(root, workers), TARGET).native_seconds["decode"]
+    finally:
+        parallel.helping, parallel.SMALL = chosen
 
 
-def by_simplejpeg(path: str) -> np.ndarray:
-    import simplejpeg
-
-    content = Path(path).read_bytes()
-    height, width, *_ = simplejpeg.decode_jpeg_header(content)
-    part = 2 if min(height // TARGET.height, width // TARGET.width) >= 4 else 1
-    gray = simplejpeg.decode_jpeg(content, "GRAY", min_height=-(-height // part), min_width=-(-width // part))
-    return np.array(Image.fromarray(gray[..., 0]).resize(SIZE, Image.Resampling.BILINEAR))
-
-
-def by_processes(paths: list[str], count: int) -> list[np.ndarray]:
-    parts = [paths[first : first + BATCH] for first in range(0, len(paths), BATCH)]
-    with ProcessPoolExecutor(count, get_context("spawn")) as pool:
-        return list(pool.map(decoded, parts))
-
-
-def decoded(paths: list[str]) -> np.ndarray:
-    return np.stack([decode_to(path, TARGET) for path in paths])
+def by_pillow(paths: list[str]) -> float:
+    begin = time.perf_counter()
+    for path in paths:
+        with Image.open(path) as picture:
+            np.array(picture.convert("L").resize(SIZE, Image.Resampling.BILINEAR))
+    return time.perf_counter() - begin
 
 
 def written(root: Path, n: int) -> Iterator[tuple[str, Path, int]]:
@@ -115,6 +104,8 @@ def written(root: Path, n: int) -> Iterator[tuple[str, Path, int]]:
                 k = i % len(images)
                 label = images.class_names[images.labels[k]]
                 Image.fromarray(images.pixels[k]).save(place / label / f"{i:06d}.{suffix}")
+            if hasattr(os, "sync"):
+                os.sync()  # writing to the disk would go on meanwhile
             yield f"{suffix} {height}x{width}", place, count
 
 
@@ -133,11 +124,13 @@ def read(path: Path) -> tuple[float, float]:
 
 
 def told(kind: str, times: dict[str, np.ndarray], n: int) -> str:
-    one = times["one thread"]
+    one, one_decoding = times["one thread"]
     cells = [f"{kind} ({n} files)"]
-    for way, seconds in times.items():
-        ratio = "" if way == "one thread" else f", {spread(one / seconds)} times one thread's speed"
-        cells.append(f"  {way:<14} {spread(1e6 * seconds / n):>24} us{ratio}")
+    for way, (seconds, decoding) in times.items():
+        ratio = (
+            f", {spread(one / seconds)} times one thread's speed, decoding {spread(one_decoding / decoding)}"
+        )
+        cells.append(f"  {way:<14} {spread(1e6 * seconds / n):>24} us{'' if way == 'one thread' else ratio}")
     return "\n".join(cells)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pipeline import config
-from pipeline.datasets import Rejected, TooManyRejected, folder, load, write_rejected
+from pipeline.datasets import Rejected, TooManyRejected, folder, load, parallel, write_rejected
 from pipeline.errors import DataError, OutputError
 from tests.conftest import DATA, shared_data
 from tests.pictures import SIZE, folder_data, picture, two_classes_in
@@ -175,7 +175,7 @@ def test_a_fault_of_ours_in_a_worker_is_not_swallowed(two_classes, monkeypatch):
     def fault(*_args):
         raise AttributeError("ours")
 
-    monkeypatch.setattr(folder, "decode_to", fault)
+    monkeypatch.setattr(parallel, "to_bytes", fault)
     with pytest.raises(AttributeError, match="ours"):
         load(folder_data(two_classes), SIZE)
 

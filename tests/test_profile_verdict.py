@@ -334,7 +334,7 @@ def judged(cfg, limits):
 def test_a_sleep_in_decode_is_waiting_for_files(tmp_path, monkeypatch):
     from PIL import Image
 
-    from pipeline.datasets import folder
+    from pipeline.datasets import parallel
 
     rng = np.random.default_rng(0)
     for i in range(40):
@@ -343,13 +343,13 @@ def test_a_sleep_in_decode_is_waiting_for_files(tmp_path, monkeypatch):
         Image.fromarray(rng.integers(0, 256, (16, 16), dtype=np.uint8)).save(place / f"{i}.png")
     cfg = settings(tmp_path, name=config.DataName.folder, path=str(tmp_path / "data"), workers=2)
     judged(cfg, MACHINE)  # compiles and imports
-    original = folder.decode_to
+    original = parallel.to_bytes
 
     def slow(*arguments):
         time.sleep(0.1)
         return original(*arguments)
 
-    monkeypatch.setattr(folder, "decode_to", slow)
+    monkeypatch.setattr(parallel, "to_bytes", slow)
     run, found = judged(cfg, MACHINE)
     assert found["decode"].cause is Cause.files
     told = overall(run.recording.rows, found, run.recording.wall)

@@ -37,10 +37,10 @@ import numpy as np
 from PIL import Image, ImageFile
 
 from pipeline import config
-from pipeline.datasets import plain, reasons
+from pipeline.datasets import plain, reasons, short
 
 FORMATS = ("PNG", "JPEG", "PPM", "TIFF", "BMP", "GIF", "WEBP", "AVIF", "JPEG2000", "PCX", "SGI", "ICO")
-GAP = 2  # a JPEG is not shrunk while decoding below this many times the size it is brought to
+GAP = plain.GAP  # a JPEG is not shrunk while decoding below this many times the size it is brought to
 _ORIENTATION = 0x0112
 _BITS_PER_SAMPLE, _PHOTOMETRIC = 258, 262
 _TRANSPOSE = {
@@ -79,15 +79,36 @@ def decode(path: str | Path, max_pixels: int = config.Data.max_pixels) -> np.nda
     DecodeError
         With the reason, whatever is wrong with the file.
     """
+    found = _plain(path, 0, None, max_pixels)
+    if found is not None:
+        width, height, pixels = found
+        return np.frombuffer(bytearray(pixels), np.uint8).reshape(height, width)
     return np.array(_read_gray(path, max_pixels).picture)
 
 
 def decode_to(path: str | Path, image: config.Image, max_pixels: int = config.Data.max_pixels) -> np.ndarray:
     """Decode a file and bring it to ``image.height`` x ``image.width``; as ``decode`` otherwise."""
+    return np.frombuffer(to_bytes(path, 0, image, max_pixels), np.uint8).reshape(image.height, image.width)
+
+
+def to_bytes(path: str | Path, size: int, image: config.Image, max_pixels: int) -> bytes:
+    """Return the pixels that ``decode_to`` gives, row by row; `size` is the file's, in bytes, or 0."""
+    found = _plain(path, size, image, max_pixels)
+    if found is not None:
+        return found[2]
     gray = _read_gray(path, max_pixels, image)
     try:
-        return np.asarray(fit(gray.picture, image, gray.whole, gray.box))
+        return fit(gray.picture, image, gray.whole, gray.box).tobytes()
     except MemoryError as error:
+        raise DecodeError(reasons.of_error(error, b"")) from error
+
+
+def _plain(
+    path: str | Path, size: int, image: config.Image | None, max_pixels: int
+) -> tuple[int, int, bytes] | None:
+    try:
+        return short.read(str(path), size, image, max_pixels)
+    except OSError as error:
         raise DecodeError(reasons.of_error(error, b"")) from error
 
 
@@ -104,7 +125,7 @@ def fit(
     the seam adds as little gradient as one value can. Of a picture that was shrunk while it was decoded, `whole` is
     the (width, height) it had, and `box` (left, upper, right, lower) where it lies in `gray`.
     """
-    width, height = _inner(whole or gray.size, image)
+    width, height = plain.inner(whole or gray.size, short.target_of(image))
     if gray.size == (image.width, image.height) and box is None:
         return gray
     small = gray.resize((width, height), Image.Resampling.BILINEAR, box)
@@ -116,25 +137,6 @@ def fit(
     return canvas
 
 
-def _inner(size: tuple[int, int], image: config.Image) -> tuple[int, int]:
-    """Return the (width, height) that a picture of this size takes up of the uniform one."""
-    if image.fit is config.Fit.stretch:
-        return image.width, image.height
-    scale = min(image.width / size[0], image.height / size[1])
-    width = min(image.width, max(1, round(size[0] * scale)))
-    height = min(image.height, max(1, round(size[1] * scale)))
-    return width, height
-
-
-def _shrinking(size: tuple[int, int], image: config.Image | None) -> int:
-    """Return the number by which width and height of a JPEG are divided while it is decoded: 1, 2, 4 or 8."""
-    if image is None:
-        return 1
-    width, height = _inner(size, image)
-    most = min(size[0] // (GAP * width), size[1] // (GAP * height))
-    return 8 if most >= 8 else 4 if most >= 4 else 2 if most >= 2 else 1
-
-
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Silence Pillow's warnings and log about odd files.
@@ -142,16 +144,24 @@ def quiet() -> Iterator[None]:
     Enter it once, in the thread that starts the workers: both belong to the process, and entering this in
     each worker would race. What matters of an odd file is its reason.
     """
-    log = logging.getLogger("PIL")
-    level = log.level
-    log.setLevel(logging.CRITICAL)
+    pillows = logging.getLogger("PIL")
+    level = pillows.level
+    pillows.setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module=r"PIL(\.|$)")
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # data.max_pixels decides
             yield
     finally:
-        log.setLevel(level)
+        pillows.setLevel(level)
+
+
+class _Shrunk(NamedTuple):
+    """Of a picture that was shrunk while it was decoded: the size that it has in the file, and the divisor."""
+
+    width: int
+    height: int
+    part: int
 
 
 class _Gray(NamedTuple):
@@ -165,9 +175,6 @@ class _Gray(NamedTuple):
 def _read_gray(path: str | Path, max_pixels: int, image: config.Image | None = None) -> _Gray:
     """Return a loaded picture; it may be shrunk if it is to be brought to `image`."""
     try:
-        found = plain.read(path, max_pixels, lambda size: _shrinking(size, image))
-        if found is not None:
-            return _upright(_to_gray(found.picture), found.shrunk, 1)
         with open(path, "rb") as file:
             picture, shrunk = _open(file, max_pixels, image)
             orientation = _orientation(picture)
@@ -176,7 +183,7 @@ def _read_gray(path: str | Path, max_pixels: int, image: config.Image | None = N
         raise DecodeError(reasons.of_error(error, b"")) from error
 
 
-def _upright(gray: Image.Image, shrunk: plain.Shrunk | None, orientation: int) -> _Gray:
+def _upright(gray: Image.Image, shrunk: _Shrunk | None, orientation: int) -> _Gray:
     """Turn a picture as its orientation says.
 
     The last row and column of a shrunken one may lie in it but in part: a picture of 9 columns halved has 4.5.
@@ -195,7 +202,7 @@ def _upright(gray: Image.Image, shrunk: plain.Shrunk | None, orientation: int) -
 
 def _open(
     file: BinaryIO, max_pixels: int, image: config.Image | None
-) -> tuple[ImageFile.ImageFile, plain.Shrunk | None]:
+) -> tuple[ImageFile.ImageFile, _Shrunk | None]:
     """Open and load the first frame; what Pillow raises becomes a reason."""
     head = file.read(reasons.HEAD_BYTES)
     reason = reasons.of_content(head)
@@ -219,16 +226,19 @@ def _open(
     return picture, shrunk
 
 
-def _draft(picture: ImageFile.ImageFile, image: config.Image | None) -> plain.Shrunk | None:
+def _draft(picture: ImageFile.ImageFile, image: config.Image | None) -> _Shrunk | None:
     """Have a large JPEG shrunk when it is loaded."""
     if picture.format not in ("JPEG", "MPO"):
         return None
     width, height = picture.size
-    part = _shrinking((width, height) if _orientation(picture) < 5 else (height, width), image)
+    if image is None:
+        return None
+    upright = (width, height) if _orientation(picture) < 5 else (height, width)
+    part = plain.shrinking(upright, short.target_of(image))
     if part == 1:
         return None
     picture.draft(None, (width // part, height // part))
-    return plain.Shrunk(width, height, part)
+    return _Shrunk(width, height, part)
 
 
 def _check_size(picture: Image.Image, max_pixels: int) -> None:

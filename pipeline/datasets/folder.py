@@ -1,4 +1,4 @@
-"""A folder of pictures: which files count, which class each has, and decoding them in parallel.
+"""A folder of pictures: which files count, and which class each has.
 
 A class is a sub-folder of ``data.path``; everything below it, at any depth, belongs to it. Names and
 extensions do not matter: content decides. Passed over without a word are names that begin with a dot, system
@@ -11,19 +11,14 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
-from pipeline import config
-from pipeline.datasets.decode import DecodeError, decode_to, quiet
-from pipeline.datasets.images import Progress, Rejected
+from pipeline.datasets.images import Rejected
 from pipeline.errors import DataError
-from pipeline.spans import part
 
 SYSTEM_NAMES = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
 SIDE_SUFFIXES = frozenset(
@@ -45,7 +40,6 @@ SIDE_SUFFIXES = frozenset(
     | {".html", ".htm", ".pdf", ".log", ".py", ".ipynb", ".sh", ".mat", ".npy", ".npz", ".zip", ".tar", ".gz"}
     | {".tgz", ".7z", ".rar"}
 )
-_BATCH = 16  # files a worker takes at a time
 
 
 class Entry(NamedTuple):
@@ -101,58 +95,15 @@ def scan(root: Path) -> Listing:
     return listing
 
 
-def decode_entries(
-    entries: Sequence[Entry],
-    pixels: np.ndarray,
-    data: config.Data,
-    image: config.Image,
-    progress: Progress | None = None,
-) -> list[Rejected | None]:
-    """Decode files in parallel, each into its own row.
-
-    Parameters
-    ----------
-    entries : sequence of Entry
-    pixels : ndarray of uint8, shape (len(entries), image.height, image.width)
-        Receives the pictures. Rows of rejected files are left as they are.
-    data, image : settings
-    progress : callable, optional
-        Called in this thread with (files done, len(entries)).
-
-    Returns
-    -------
-    list of Rejected or None, in the order of ``entries``
-        Memory beyond ``pixels`` is one decoded file for each worker.
-    """
-    rejected: list[Rejected | None] = [None] * len(entries)
-
-    def work(start: int) -> int:
-        stop = min(start + _BATCH, len(entries))
-        with part("decode"):
-            for i in range(start, stop):
-                try:
-                    pixels[i] = decode_to(entries[i].path, image, data.max_pixels)
-                except DecodeError as error:
-                    rejected[i] = Rejected(entries[i].name, str(error))
-        return stop - start
-
-    with quiet(), ThreadPoolExecutor(data.workers or usable_cores()) as pool:
-        jobs: list[Future[int]] = [pool.submit(work, start) for start in range(0, len(entries), _BATCH)]
-        done = 0
-        try:
-            for job in as_completed(jobs):
-                done += job.result()
-                if progress is not None:
-                    progress(done, len(entries))
-        finally:  # an interrupt or a fault must not wait for thousands of files
-            pool.shutdown(wait=False, cancel_futures=True)
-    return rejected
-
-
-def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else (os.cpu_count() or 1)
+def count_up_to(enough: int, root: Path) -> int:
+    """Return roughly how many files a labelled set has, or `enough` of them, soon; 0 if in doubt."""
+    found = 0
+    with suppress(OSError), os.scandir(root) as folders:  # ``scan`` finds the reason
+        for folder in folders:
+            if found >= enough:
+                return enough
+            found += len(os.listdir(folder)) if folder.is_dir() else 0
+    return min(found, enough)
 
 
 def _walk(folder: Path, root: Path, label: int, seen: set[tuple[int, int]], listing: Listing) -> None:
@@ -177,8 +128,8 @@ def _walk(folder: Path, root: Path, label: int, seen: set[tuple[int, int]], list
         broken.extend(dangling)
     listing.entries.extend(
         sorted(
-            (Entry(_relative(one.path, above), one.path, label, *one[1:]) for one in files),
-            key=lambda e: e.name,
+            [Entry(_relative(path, above), path, label, size, time) for path, size, time in files],
+            key=itemgetter(0),
         )
     )
     listing.rejected.extend(Rejected(_relative(file, above), "a link to nothing") for file in sorted(broken))
@@ -197,7 +148,8 @@ def _list(folder: Path) -> tuple[list[Path], list[_File], list[str]]:
     with os.scandir(folder) as found:
         names = sorted(entry.name for entry in found)
     for name in names:
-        if name.startswith(".") or name.lower() in SYSTEM_NAMES:
+        folded = name.lower()
+        if folded[0] == "." or folded in SYSTEM_NAMES:
             continue
         path = start + name
         try:
@@ -208,7 +160,7 @@ def _list(folder: Path) -> tuple[list[Path], list[_File], list[str]]:
         if stat.S_ISDIR(status.st_mode):
             folders.append(folder / name)
         # no pipes: reading one would hang
-        elif stat.S_ISREG(status.st_mode) and os.path.splitext(name)[1].lower() not in SIDE_SUFFIXES:
+        elif stat.S_ISREG(status.st_mode) and folded[folded.rfind(".") :] not in SIDE_SUFFIXES:
             files.append(_File(path, status.st_size, status.st_mtime_ns))
     return folders, files, broken
 
@@ -225,7 +177,8 @@ def _identity(folder: Path) -> tuple[int, int]:
 
 def _relative(path: str | Path, above: int) -> str:
     """Return the path without its first `above` characters, with forward slashes."""
-    return _clean(str(path)[above:].replace(os.sep, "/"))
+    name = str(path)[above:].replace(os.sep, "/")
+    return name if name.isascii() else _clean(name)
 
 
 def _clean(name: str) -> str:

@@ -1,24 +1,35 @@
-"""Plain PNG and JPEG files, by far the most: read without Pillow's file objects, by the codecs that Pillow has.
+"""Plain PNG and JPEG files, by far the most: read by the codecs inside Pillow, without Pillow's objects.
 
 Opening a small file with Pillow takes longer than decoding it, and keeps other threads waiting meanwhile. Here the file
 is read in one piece, its headers are checked, and the pixels go through the same codec in one call, which lets other
 threads run. Whatever is not entirely plain - EXIF, transparency, palettes, interlacing, CMYK, a wrong checksum, a file
 that is cut short - is left to ``decode``, which knows the rules and the reasons: the pixels are the same either way.
+
+A process that helps to read runs this file alone, see ``helper``: it imports neither NumPy nor ``PIL.Image`` nor
+anything of this package.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import struct
 import zlib
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from operator import mul
 
-from PIL import Image, features
+from PIL import _imaging
 
+TYPE_CHECKING = False  # importing typing takes as long as importing the codecs
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Target = tuple[int, int, bool]  # width, height, and whether the aspect ratio is kept ("pad")
+    # (content, mode, size or (0, 0) for all of it) -> the core's image, as Pillow's codec would give it, or None
+    JpegDecoder = Callable[[bytes, str, tuple[int, int]], Any]
+
+_core: Any = _imaging
 PNG = b"\x89PNG\r\n\x1a\n"
+_FIRST = b"\0\0\0\rIHDR"  # 13 bytes of header
 JPEG = b"\xff\xd8\xff"
 _PNG_MODES = {0: "L", 2: "RGB", 6: "RGBA"}  # colour type at 8 bits -> Pillow's mode
 # Chunks that change no pixel here (no transparency, no EXIF, nothing compressed, which could be a bomb).
@@ -28,164 +39,204 @@ _SCAN = 0xDA
 _FRAMES = frozenset({0xC0, 0xC1, 0xC2})  # baseline, extended sequential and progressive, Huffman-coded
 # Tables, restarts, comments; JFIF, ICC profile and Adobe segments. EXIF and XMP (APP1) may turn the picture.
 _PASSED = frozenset({0xC4, 0xDB, 0xDD, 0xE0, 0xE2, 0xEE, 0xFE})
+_KNOWN = _PASSED | _FRAMES
+_CHUNK = struct.Struct(">I4s").unpack_from
+_HEADER = struct.Struct(">IIBBBBB").unpack_from
+_SUM = struct.Struct(">I").unpack_from
+_SEGMENT = struct.Struct(">BBH").unpack_from
+_FRAME = struct.Struct(">BHHB").unpack_from
+_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+_BILINEAR = 2  # PIL.Image.Resampling.BILINEAR
+_DITHER = 3  # PIL.Image.Dither.FLOYDSTEINBERG, what convert() passes on; gray has no use for it
 
+GAP = 2  # a JPEG is not shrunk while decoding below this many times the size it is brought to
 LARGEST_FILE = 1 << 26  # bytes; the time of opening a larger file does not matter
 LARGEST = 1 << 24  # pixels, likewise; below Pillow's own limit
 
-Shrinking = Callable[
-    [tuple[int, int]], int
-]  # (width, height) -> 1, 2, 4 or 8: the part of it a JPEG is decoded at
 
-
-class Shrunk(NamedTuple):
-    """Of a picture that was shrunk while it was decoded: the size that it has in the file, and the divisor."""
-
-    width: int
-    height: int
-    part: int
-
-
-class Found(NamedTuple):
-    """A picture, and how it was shrunk, if it was."""
-
-    picture: Image.Image
-    shrunk: Shrunk | None = None
-
-
-def read(path: str | Path, max_pixels: int, shrinking: Shrinking) -> Found | None:
-    """Return the picture, in Pillow's mode of the file; None where the file is not entirely plain.
+def read(
+    path: str | bytes, size: int, most: int, target: Target | None, jpeg: JpegDecoder | None = None
+) -> tuple[int, int, bytes] | None:
+    """Return width, height and gray pixels of a file, row by row; None where it is not entirely plain.
 
     Parameters
     ----------
     path : of the file
-    max_pixels : a header that announces more is left to ``decode``, which refuses it
-    shrinking : asked for the number by which width and height of a JPEG are divided while it is decoded
+    size : its bytes as far as known, or 0
+    most : pixels; a header that announces more is left to ``decode``, which refuses it
+    target : what to bring the picture to; None for its own size
+    jpeg : decodes JPEG in the place of Pillow's codec, to the same pixels
 
     Raises
     ------
     OSError
         If the file cannot be read.
     """
-    content = _content(path)
-    most = min(max_pixels, LARGEST)
-    if content.startswith(PNG):
-        return _png(content, most)
-    if content.startswith(JPEG):
-        return _jpeg(content, most, shrinking)
-    return None
-
-
-def _content(path: str | Path) -> bytes:
-    """Return the whole file, nothing of one above LARGEST_FILE; takes half the time of Python's file objects."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    content = _content(path, size)
+    most = min(most, LARGEST)
     try:
+        if content.startswith(PNG):
+            gray = _png(content, most, target)
+        elif content.startswith(JPEG):
+            gray = _jpeg(content, most, target, jpeg)
+        else:
+            return None
+        if gray is None:
+            return None
+        width, height = gray.size
+        encoder = _core.raw_encoder("L", "L")
+        encoder.setimage(gray, (0, 0, width, height))
+        length = width * height
+        _, state, pixels = encoder.encode(length)
+    except (ValueError, OSError, MemoryError):  # ``decode`` finds the reason
+        return None
+    return (width, height, pixels) if state == 1 and len(pixels) == length else None
+
+
+def _content(path: str | bytes, size: int) -> bytes:
+    """Return the whole file, nothing of one above LARGEST_FILE; takes half the time of Python's file objects."""
+    descriptor = os.open(path, _READ)
+    try:
+        if 0 < size <= LARGEST_FILE:
+            content = os.read(descriptor, size + 1)
+            if len(content) == size:  # else it has changed since it was listed
+                return content
+            os.lseek(descriptor, 0, os.SEEK_SET)
         size = os.fstat(descriptor).st_size
         return os.read(descriptor, size) if size <= LARGEST_FILE else b""
     finally:
         os.close(descriptor)
 
 
-def _png(content: bytes, max_pixels: int) -> Found | None:
-    chunks = _png_chunks(content)
-    if chunks is None or chunks[0][0] != b"IHDR" or len(chunks[0][1]) != 13:
+# ---- sizes ----
+
+
+def inner(size: tuple[int, int], target: Target) -> tuple[int, int]:
+    """Return the (width, height) that a picture of this size takes up of the uniform one."""
+    width, height, padded = target
+    if not padded:
+        return width, height
+    scale = min(width / size[0], height / size[1])
+    return min(width, max(1, round(size[0] * scale))), min(height, max(1, round(size[1] * scale)))
+
+
+def shrinking(size: tuple[int, int], target: Target | None) -> int:
+    """Return the number by which width and height of a JPEG are divided while it is decoded: 1, 2, 4 or 8."""
+    if target is None:
+        return 1
+    width, height = inner(size, target)
+    most = min(size[0] // (GAP * width), size[1] // (GAP * height))
+    return 8 if most >= 8 else 4 if most >= 4 else 2 if most >= 2 else 1
+
+
+def _fitted(gray: Any, target: Target, whole: tuple[int, int], part: int) -> Any:
+    """Bring a picture to the uniform size as ``decode.fit`` does; decoded at a part of its size it was `whole`."""
+    width, height, _ = target
+    if part == 1 and gray.size == (width, height):
+        return gray
+    columns, rows = inner(whole, target)
+    small = gray.resize((columns, rows), _BILINEAR, (0.0, 0.0, whole[0] / part, whole[1] / part))
+    if (columns, rows) == (width, height):
+        return small
+    total = sum(map(mul, range(256), small.histogram()))
+    canvas = _core.fill("L", (width, height), int(total / (columns * rows) + 0.5))
+    left, upper = (width - columns) // 2, (height - rows) // 2
+    canvas.paste(small, (left, upper, left + columns, upper + rows))
+    return canvas
+
+
+# ---- PNG ----
+
+
+def _png(content: bytes, most: int, target: Target | None) -> Any:
+    data = _png_data(content)
+    if data is None:
         return None
-    width, height, depth, colour, *rest = struct.unpack(">IIBBBBB", chunks[0][1])
-    plain = depth == 8 and colour in _PNG_MODES and not any(rest)  # not interlaced, PNG's own compression
-    if not plain or not 0 < width * height <= max_pixels:
-        return None
-    data = [part for kind, part in chunks if kind == b"IDAT"]
-    if chunks[-len(data) :] != [(b"IDAT", part) for part in data]:  # something lies between or behind
+    width, height, depth, colour, packing, filtering, interlacing = _HEADER(content, 16)
+    plain = depth == 8 and colour in _PNG_MODES and not (packing or filtering or interlacing)
+    if not plain or not 0 < width * height <= most:
         return None
     mode = _PNG_MODES[colour]
-    picture = _decoded(mode, (width, height), b"".join(data), "zip", mode, 0)
-    return None if picture is None else Found(picture)
+    gray = _decoded(mode, (width, height), data, _core.zip_decoder(mode, mode, 0))
+    return gray if gray is None or target is None else _fitted(gray, target, (width, height), 1)
 
 
-def _png_chunks(content: bytes) -> list[tuple[bytes, bytes]] | None:
-    """Return kind and data of the chunks before IEND (PNG, 3rd edition, section 5), if all are sound and plain."""
-    chunks: list[tuple[bytes, bytes]] = []
-    at = len(PNG)
-    while at + 12 <= len(content):
-        length, kind = struct.unpack_from(">I4s", content, at)
-        data = content[at + 8 : at + 8 + length]
+def _png_data(content: bytes) -> bytes | memoryview | None:
+    """Return the compressed pixels (PNG, 3rd edition, section 5), if all chunks are sound and plain.
+
+    The header comes first and the data in one row, with nothing between or behind.
+    """
+    view, end, at = memoryview(content), len(content) - 12, len(PNG)
+    data: list[memoryview] = []
+    if not content.startswith(_FIRST, at):
+        return None
+    while at <= end:
+        length, kind = _CHUNK(content, at)
         stop = at + 8 + length
-        if zlib.crc32(data, zlib.crc32(kind)).to_bytes(4, "big") != content[stop : stop + 4]:
+        if stop > end + 8 or zlib.crc32(view[at + 4 : stop]) != _SUM(content, stop)[0]:
             return None
-        if kind == b"IEND":
-            return chunks or None
-        plain = kind in (b"IHDR", b"IDAT") or kind in _HARMLESS
-        if not plain or data.startswith(b"Raw profile"):  # EXIF in text
+        if kind == b"IDAT":
+            data.append(view[at + 8 : stop])
+        elif kind == b"IEND":
+            return data[0] if len(data) == 1 else b"".join(data) if data else None
+        elif data:
             return None
-        chunks.append((kind, data))
+        elif at > len(PNG) and (kind not in _HARMLESS or content.startswith(b"Raw profile", at + 8)):
+            return None  # the latter is EXIF in text
         at = stop + 4
     return None
 
 
-def _jpeg(content: bytes, max_pixels: int, shrinking: Shrinking) -> Found | None:
+# ---- JPEG ----
+
+
+def _jpeg(content: bytes, most: int, target: Target | None, other: JpegDecoder | None) -> Any:
     frame = _jpeg_frame(content)
     if frame is None:
         return None
-    depth, height, width, components = struct.unpack_from(">BHHB", content, frame)
-    if depth != 8 or components not in _JPEG_MODES or not 0 < width * height <= max_pixels:
+    depth, height, width, components = _FRAME(content, frame)
+    if depth != 8 or components not in _JPEG_MODES or not 0 < width * height <= most:
         return None
-    part = shrinking((width, height))
+    part = shrinking((width, height), target)
     size = -(-width // part), -(-height // part)
-    # the next smaller scale must have other rows or columns, else simplejpeg would take that
     mode = _JPEG_MODES[components]
-    picture = _by_simplejpeg(content, mode, size, part) if part == 1 or max(width, height) >= 8 else None
-    if picture is None:
-        picture = _decoded(mode, size, content, "jpeg", mode, "", part, 0)
-    return None if picture is None else Found(picture, Shrunk(width, height, part) if part > 1 else None)
-
-
-def _by_simplejpeg(content: bytes, mode: str, size: tuple[int, int], part: int) -> Image.Image | None:
-    """Return a JPEG's pixels, None where simplejpeg is not installed or finds anything to warn of."""
-    decode = _simplejpeg()
-    if decode is None:
-        return None
-    width, height = size if part > 1 else (0, 0)  # 0: all of it
-    try:
-        pixels = decode(content, "GRAY" if mode == "L" else mode, min_height=height, min_width=width)
-    except ValueError:
-        return None
-    picture = Image.fromarray(pixels[..., 0] if mode == "L" else pixels)
-    return picture if picture.size == size else None
-
-
-@functools.cache
-def _simplejpeg() -> Callable[..., Any] | None:
-    """Return simplejpeg's decoder: libjpeg-turbo at half the overhead. Its pixels are Pillow's if that has it too."""
-    if not features.check_feature("libjpeg_turbo"):
-        return None
-    try:
-        from simplejpeg import decode_jpeg
-    except ImportError:
-        return None
-    return decode_jpeg
+    gray = None
+    # the next smaller scale must have other rows or columns, else another decoder would take that
+    if other is not None and (part == 1 or max(width, height) >= 8):
+        gray = other(content, mode, size if part > 1 else (0, 0))
+        gray = _to_gray(gray, mode) if gray is not None and gray.size == size else None
+    if gray is None:
+        gray = _decoded(mode, size, content, _core.jpeg_decoder(mode, mode, "", part, 0))
+    return gray if gray is None or target is None else _fitted(gray, target, (width, height), part)
 
 
 def _jpeg_frame(content: bytes) -> int | None:
     """Return where the frame header lies (ITU-T T.81, annex B), if all before the first scan is plain."""
-    frame, at = None, 2
-    while at + 4 <= len(content):
-        mark, kind, length = struct.unpack_from(">BBH", content, at)
-        if mark != 0xFF or kind not in _PASSED | _FRAMES or content.startswith(b"MPF\0", at + 4):
-            break
+    frame, at, end = None, 2, len(content) - 4
+    while at <= end:
+        mark, kind, length = _SEGMENT(content, at)
+        if mark != 0xFF or kind not in _KNOWN:
+            return frame if mark == 0xFF and kind == _SCAN else None
         if kind in _FRAMES:
             if frame is not None or length < 8 or at + 10 > len(content):
-                break
+                return None
             frame = at + 4
+        elif kind == 0xE2 and content.startswith(b"MPF\0", at + 4):  # several pictures
+            return None
         at += 2 + length
-    else:
-        return None
-    return frame if mark == 0xFF and kind == _SCAN else None
+    return None
 
 
-def _decoded(
-    mode: str, size: tuple[int, int], data: bytes, codec: str, *settings: object
-) -> Image.Image | None:
-    """Return what Pillow's codec makes of the data, None where they are damaged or end too early."""
-    try:
-        return Image.frombytes(mode, size, data, codec, *settings)
-    except (ValueError, OSError):  # ``decode`` finds the reason
-        return None
+# ---- both ----
+
+
+def _decoded(mode: str, size: tuple[int, int], data: bytes | memoryview, decoder: Any) -> Any:
+    """Return in gray what Pillow's codec makes of the data, None where they are damaged or end too early."""
+    picture = _core.new(mode, size)
+    decoder.setimage(picture, (0, 0, *size))
+    consumed, error = decoder.decode(data)
+    return _to_gray(picture, mode) if consumed < 0 and error == 0 else None
+
+
+def _to_gray(picture: Any, mode: str) -> Any:
+    return picture if mode == "L" else picture.convert("L", _DITHER)

@@ -13,9 +13,10 @@ import numpy as np
 from pipeline import config
 from pipeline.config import DataName
 from pipeline.datasets.digits import count_digits, read_digits
-from pipeline.datasets.folder import Entry, Listing, decode_entries, scan
+from pipeline.datasets.folder import Entry, Listing, count_up_to, scan
 from pipeline.datasets.images import Images, Loaded, Progress, Rejected, TooManyRejected, allocate
 from pipeline.datasets.packed import read_packed
+from pipeline.datasets.parallel import decoding, enough, started
 from pipeline.datasets.stamps import Stamps, stamp_entries, stamp_file, stamp_pictures
 from pipeline.datasets.synthetic import make_synthetic
 from pipeline.errors import ConfigError, DataError
@@ -241,15 +242,17 @@ def _load_folder(
     expected: Stamps | None,
 ) -> Loaded:
     begin = perf_counter()
-    listing = labelled_listing(path)
-    stamps = stamp_entries(listing.entries)
-    if expected is not None:
-        expected.compare(stamps, f"data.path={path}")
-    entries, rejected = listing.entries, list(listing.rejected)
-    pixels = allocate(len(entries), image)
-    read = perf_counter()
-    with span("decode"):
-        outcome = decode_entries(entries, pixels, data, image, progress)
+    # processes that may help get ready while the files are listed
+    with started(count_up_to(enough(data), path), data, image) as helpers:
+        listing = labelled_listing(path)
+        stamps = stamp_entries(listing.entries)
+        if expected is not None:
+            expected.compare(stamps, f"data.path={path}")
+        entries, rejected = listing.entries, list(listing.rejected)
+        pixels = allocate(len(entries), image)
+        read = perf_counter()
+        with span("decode"), decoding(entries, data, image, helpers) as decoder:
+            outcome = decoder.decode(entries, pixels, progress)
     images = _gather(entries, outcome, pixels, listing.class_names)
     rejected += [found for found in outcome if found is not None]
     decoded = perf_counter()
@@ -275,20 +278,21 @@ def stream_files(
     total = len(entries) + len(listing.rejected)
     rejected: list[Rejected] = []
     found = list(listing.rejected)  # reported with the first chunk
-    for start in range(0, max(len(entries), 1), chunk):
-        begin = perf_counter()
-        part = entries[start : start + chunk]
-        pixels = allocate(len(part), image)
-        outcome = decode_entries(part, pixels, data, image)
-        images = _gather(part, outcome, pixels, names)
-        found += [reason for reason in outcome if reason is not None]
-        rejected += found
-        if len(rejected) > data.max_rejected * total:
-            raise too_many(path, rejected, total, data)
-        if progress is not None:
-            progress(start + len(part), len(entries))
-        yield Loaded(images, found, {"read": 0.0, "decode": perf_counter() - begin})
-        found = []
+    with decoding(entries, data, image) as decoder:
+        for start in range(0, max(len(entries), 1), chunk):
+            begin = perf_counter()
+            part = entries[start : start + chunk]
+            pixels = allocate(len(part), image)
+            outcome = decoder.decode(part, pixels)
+            images = _gather(part, outcome, pixels, names)
+            found += [reason for reason in outcome if reason is not None]
+            rejected += found
+            if len(rejected) > data.max_rejected * total:
+                raise too_many(path, rejected, total, data)
+            if progress is not None:
+                progress(start + len(part), len(entries))
+            yield Loaded(images, found, {"read": 0.0, "decode": perf_counter() - begin})
+            found = []
 
 
 def slices(images: Images, chunk: int, progress: Progress | None) -> Iterator[Loaded]:

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from pipeline import config
-from pipeline.datasets.folder import usable_cores
 from pipeline.datasets.images import Images, Progress, allocate
+from pipeline.datasets.parallel import usable_cores
 
 BLOCK = 256  # pictures from one random stream
 _PATCHES = 8

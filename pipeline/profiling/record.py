@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from pipeline.profiling.memory import MemoryWatch
+from pipeline.spans import elsewhere
 
 ALONE = frozenset(
     {"compile", "copy to device", "copy back", "decode", "expand"}
@@ -42,7 +43,7 @@ class Row:
 
     Attributes
     ----------
-    wall, cpu : seconds passed, and processor seconds of all threads
+    wall, cpu : seconds passed, and processor seconds of all threads, and of processes that help
     device : seconds between the device's events at begin and end; None without a device
     calls : stretches
     counts : what was counted in it, such as bytes copied
@@ -119,14 +120,14 @@ class Recorder:
         self._threads[self._main] = 0
         self._memory = MemoryWatch()
         self._memory.start()
-        self._cpu, self._begin = time.process_time_ns(), time.perf_counter_ns()
+        self._cpu, self._begin = time.process_time_ns() + elsewhere(), time.perf_counter_ns()
         spans.add(self)
         return self
 
     def __exit__(self, *exception: object) -> None:
         from pipeline import spans
 
-        wall, cpu = time.perf_counter_ns() - self._begin, time.process_time_ns() - self._cpu
+        wall, cpu = time.perf_counter_ns() - self._begin, time.process_time_ns() + elsewhere() - self._cpu
         spans.remove(self)
         peaks = self._memory.stop()
         for key, peak in peaks.items():
@@ -146,7 +147,7 @@ class Recorder:
             return (name, frame, time.perf_counter_ns())
         outer = self._stack[-1].path if self._stack else ()
         mark = self._clock.mark() if self._clock is not None else None
-        frame = _Frame((*outer, name), 0, time.process_time_ns(), mark)
+        frame = _Frame((*outer, name), 0, time.process_time_ns() + elsewhere(), mark)
         self._stack.append(frame)
         self._memory.stage = _key(frame.path)
         if len(self._stack) == 1:
@@ -162,7 +163,7 @@ class Recorder:
             self._end_part(token, now)
             return
         frame: _Frame = token
-        cpu = time.process_time_ns() - frame.cpu
+        cpu = time.process_time_ns() + elsewhere() - frame.cpu
         wall = now - frame.begin
         while self._stack and self._stack[-1] is not frame:  # a stage inside was left by an exception
             self._stack.pop()
