@@ -9,8 +9,17 @@ import numpy as np
 
 from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu.jit import kernel, prepare
-from pipeline.backends.cpu.tiles import ROWS, ROWS_OF_ONE, add_gram_tile, adjacent, gram_shape, pack_vector
+from pipeline.backends.cpu.tiles import (
+    ROWS,
+    ROWS_OF_ONE,
+    add_gram_tile,
+    adjacent,
+    gram_shape,
+    pack_vector,
+    prefetch,
+)
 
+AHEAD = 64  # columns by which cache lines are asked for ahead of their use
 SEGMENTS = 8  # least number of tasks, if rows allow
 NARROW, WIDE = (
     64,
@@ -197,7 +206,9 @@ def _pack(X, center, rows, weights, m, begin, end, lanes, out):
     q = X.shape[1]
     o = 0
     for k in range(begin, end, V):
+        later = min(k + AHEAD, min(end, q) - 1)
         for i in range(m):
+            prefetch(X, rows[i], later)
             if k + V <= q:
                 pack_vector(X, rows[i], k, center, weights[i], out, o, lanes)
             else:
