@@ -245,7 +245,11 @@ def test_clahe_of_a_batch_is_that_of_scikit_image_bit_by_bit(gpu, machine, shape
     random, (row, col) = np.random.default_rng(0), np.indices(shape)
     flat = [np.full(shape, value) for value in (0, 7, 255)]
     drawn = [random.integers(0, 256, shape), random.integers(0, 2, shape) * 255]
-    shaded = [row + col, np.where(col > 3, 200, 10), 100 + 20 * np.sin(col / 5) + 3 * random.normal(size=shape)]
+    shaded = [
+        row + col,
+        np.where(col > 3, 200, 10),
+        100 + 20 * np.sin(col / 5) + 3 * random.normal(size=shape),
+    ]
     pixels = np.stack([*flat, *drawn, *shaded]).astype(np.uint8)
     step = Preprocess(PreprocessName.clahe, **settings)
     device = gpu.put(pixels)

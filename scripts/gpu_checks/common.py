@@ -11,8 +11,11 @@ from typing import Any
 import numpy as np
 
 from pipeline import backends
+from pipeline.config import Preprocess
+from pipeline.errors import BackendError
 from pipeline.profiling.count import Count
 
+WITHOUT_SANITIZER, WITHOUT_CUCIM = "--without-sanitizer", "--without-cucim"
 LEARNERS = ("subspace", "ridge", "full", "componentwise", "random_features")
 
 
@@ -20,7 +23,8 @@ LEARNERS = ("subspace", "ridge", "full", "componentwise", "random_features")
 class Sizes:
     """How much work is done; the dry run without a GPU takes less.
 
-    Of the cases of HoG parity each `parity_step`-th is taken; `seconds` is about what one timing may take.
+    Of the cases of HoG parity each `parity_step`-th is taken; `seconds` is about what one timing may take. `left_out`
+    holds the options by which the user leaves something out.
     """
 
     images: tuple[int, ...] = (64, 4096, 65536)
@@ -39,6 +43,7 @@ class Sizes:
     leak_rounds: int = 100
     transfer_bytes: int = 1 << 28
     copy_bytes: int = 1 << 30
+    left_out: tuple[str, ...] = ()
 
 
 def plain(value: Any) -> Any:
@@ -54,6 +59,15 @@ def gpu() -> Any:
 def namespace() -> Any:
     """Return CuPy."""
     return gpu().xp
+
+
+def not_run(step: Preprocess, sizes: Sizes) -> str | None:
+    """Return why a preprocessing step is not run, None if it can be."""
+    try:
+        gpu().preprocess.require(step)
+    except BackendError as error:
+        return WITHOUT_CUCIM if WITHOUT_CUCIM in sizes.left_out else f"not run: {error}"
+    return None
 
 
 def poison(nbytes: int) -> None:

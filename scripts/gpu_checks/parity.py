@@ -122,19 +122,16 @@ def sums_parity(sizes: common.Sizes, random: np.random.Generator) -> dict[str, A
     return {**found, "failed": wrong}
 
 
-def preprocess_parity(random: np.random.Generator) -> dict[str, Any]:
+def preprocess_parity(sizes: common.Sizes, random: np.random.Generator) -> dict[str, Any]:
     """Compare every preprocessing step with the cpu backend; cuCIM may be missing."""
-    from pipeline.errors import BackendError
-
     gpu, cpu = common.gpu(), backends.get("cpu")
     found: dict[str, Any] = {}
     wrong: list[str] = []
     for name in PreprocessName:
         step = Preprocess(name)
-        try:
-            gpu.preprocess.require(step)
-        except BackendError as error:
-            found[name.value] = f"not run: {error}"
+        reason = common.not_run(step, sizes)
+        if reason is not None:
+            found[name.value] = reason
             continue
         pixels = common.make_pixels(random, (5, 50, 100), "uint8")
         wanted = cpu.preprocess.apply(pixels, step)

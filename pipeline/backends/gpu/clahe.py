@@ -30,7 +30,9 @@ class Tiles(NamedTuple):
 def tiles(shape: tuple[int, int], kernel_size: int | None) -> Tiles:
     """Return the tiles of images of `shape`: padded by half a tile on each side and to whole tiles."""
     kernel = tuple(max(s // 8, 1) if kernel_size is None else kernel_size for s in shape)
-    padded = tuple(k // 2 + s + (k - s % k) % k + math.ceil(k / 2) for k, s in zip(kernel, shape, strict=True))
+    padded = tuple(
+        k // 2 + s + (k - s % k) % k + math.ceil(k / 2) for k, s in zip(kernel, shape, strict=True)
+    )
     histograms = tuple(s // k - 1 for k, s in zip(kernel, padded, strict=True))
     return Tiles(kernel, tuple(k // 2 for k in kernel), padded, histograms)  # type: ignore[arg-type]
 
@@ -88,12 +90,12 @@ def _histograms(bins: Any, cut: Tiles, step: Preprocess) -> Any:
 
 
 def clipped(counts: Any, most: int) -> Any:
-    """Return histograms (m, nbins) with no bin above `most`; what was cut off goes to the others, in scikit-image's order.
+    """Return histograms (m, nbins) with no bin above `most`; what was cut off goes to other bins, as in scikit-image.
 
     First every bin gets an equal part. The rest is dealt out in passes, each of them bin by bin: pass i starts at bin i
     and steps as far as there are open bins for each count that is left.
     """
-    m, nbins = counts.shape
+    nbins = counts.shape[1]
     left = cp.sum(cp.maximum(counts - most, 0), axis=1)
     counts = cp.minimum(counts, most)
     share = left // nbins

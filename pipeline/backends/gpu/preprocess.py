@@ -1,8 +1,8 @@
 """Preprocessing on the device: cuCIM's filters and histograms, tables for 8-bit images.
 
 cuCIM works on one image at a time and answers questions of size and range on the host. For 8-bit images, all the
-pipeline reads, a whole chunk goes together instead: stretch and equalize by a table per image, a dozen launches, clahe by
-``clahe.py``. They need no cuCIM. gaussian smooths a whole chunk in one call of it.
+pipeline reads, a whole chunk goes together instead: stretch and equalize by a table per image, a dozen launches, and
+clahe by ``clahe.py``. They need no cuCIM. gaussian smooths a whole chunk in one call of it.
 """
 
 from __future__ import annotations
