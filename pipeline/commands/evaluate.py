@@ -185,17 +185,20 @@ def _fold(
     watched = train[:0]
     if cfg.classifier.early_stopping:
         train, watched = datasets.validation_split(images, train, cfg.split)
-    reducer, X_fit = steps.reducer(cfg.reduce, hog), backend.rows(X, train)
+    reducer, X_fit = steps.reducer(cfg.reduce, hog), backend.resident(backend.rows(X, train))
     steps.fit_reducer(reducer, X_fit, stages)
     X_fit = steps.reduced(reducer, X_fit, stages)
     validation = None
     if len(watched):
-        validation = (steps.reduced(reducer, backend.rows(X, watched), stages), labels[watched])
+        validation = (
+            steps.reduced(reducer, backend.resident(backend.rows(X, watched)), stages),
+            labels[watched],
+        )
     with stages("boost"):
         classifier = fit(
             steps.classifier(cfg.classifier, hog.backend), X_fit, labels[train], validation, label
         )
-    X_test = steps.reduced(reducer, backend.rows(X, test), stages)
+    X_test = steps.reduced(reducer, backend.resident(backend.rows(X, test)), stages)
     with stages("evaluate"):
         model = Model(hog, classifier, images.class_names, cfg.image, cfg.preprocess, reducer=reducer)
         return score(labels[test], model.proba_of_features(X_test), images.class_names)

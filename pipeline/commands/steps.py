@@ -142,7 +142,8 @@ def features(
 ) -> Any:
     """Return the HoG features of the images at `index`, `chunk` images at a time.
 
-    `pixels` may be a memory map. The features lie where the backend works: on a GPU they stay there.
+    `pixels` may be a memory map. The features lie where the backend works: on a GPU they stay there, until other work
+    needs the room.
 
     Raises
     ------
@@ -157,7 +158,7 @@ def features(
             f"{paths[int(index[bad])]}: its HoG features are not finite; remove the image or use another "
             "preprocess="
         )
-    return X
+    return backends.get(hog.backend).resident(X)
 
 
 def reducer(settings: config.Reduce, hog: HogExtractor) -> PcaReducer | None:
@@ -194,7 +195,7 @@ def reduced(reducer: PcaReducer | None, X: Any, stages: Stages) -> Any:
     if reducer is None:
         return X
     with stages("reduce"):
-        return reducer.transform(X)
+        return backends.get(reducer.backend).resident(reducer.transform(X))
 
 
 def figures(scores: Scores) -> dict[str, Any]:
