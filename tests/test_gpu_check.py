@@ -182,6 +182,50 @@ def test_columns_drawn_from_the_seed_are_never_excused(machine, checks, monkeypa
     np.testing.assert_array_equal(allowed, np.stack(gains, axis=1) == np.max(gains, axis=1))
 
 
+def test_a_leak_is_noticed_in_the_pool_and_outside_it(machine, checks, monkeypatch):
+    sizes = checks.common.Sizes(leak_rounds=2)
+    assert checks.care.leaks(sizes, np.random.default_rng(0))["failed"] == []
+    import cupy
+
+    kept, fit = [], checks.care.LogitBoostClassifier.fit
+
+    def leaks(self, X, y):
+        kept.append(cupy.empty(1000))
+        return fit(self, X, y)
+
+    monkeypatch.setattr(checks.care.LogitBoostClassifier, "fit", leaks)
+    assert checks.care.leaks(sizes, np.random.default_rng(0))["failed"] == ["16384 bytes of the pool leaked"]
+
+    def takes(self, X, y):
+        machine.memory_of_others = getattr(machine, "memory_of_others", 0) + (40 << 20)
+        return fit(self, X, y)
+
+    monkeypatch.setattr(checks.care.LogitBoostClassifier, "fit", takes)
+    free = cupy.cuda.runtime.memGetInfo
+    monkeypatch.setattr(
+        cupy.cuda.runtime,
+        "memGetInfo",
+        lambda: (free()[0] - getattr(machine, "memory_of_others", 0), free()[1]),
+    )
+    (line,) = checks.care.leaks(sizes, np.random.default_rng(0))["failed"]
+    assert line.startswith(f"{80 << 20} bytes outside the pool leaked")
+
+
+def test_poisoned_arrays_show_what_is_left_unwritten(machine, checks):
+    import cupy
+
+    empty = cupy.empty
+    try:
+        cupy.empty = lambda *a, **k: cupy.asarray(np.zeros(*a, **k))  # lucky memory
+        with checks.common.poisoned():
+            assert np.isnan(cupy.empty(3).get()).all()
+            assert (cupy.empty((2, 2), dtype=np.int32).get() == -1).all()
+            assert cupy.empty(0, dtype=np.uint8).size == 0
+        assert (cupy.empty(3).get() == 0).all()
+    finally:
+        cupy.empty = empty
+
+
 def test_long_runs_are_repeated_less_often(machine, checks, monkeypatch):
     common = checks.common
     for length, runs in ((1.0, 3 + 20), (50.0, 3 + 10), (400.0, 2 + 3), (4000.0, 2 + 3)):

@@ -90,6 +90,20 @@ def test_auto_picks_the_gpu_and_says_so(machine):
     ]
 
 
+def test_auto_needs_of_the_gpu_what_the_settings_need(machine, gpu, monkeypatch, capsys):
+    """Without cuCIM there is no gaussian on the GPU: auto takes the processor and says why, gpu by name ends."""
+    from pipeline.commands import steps
+
+    monkeypatch.setitem(sys.modules, "cucim", None)
+    auto = config.Backend(name=config.BackendName.auto)
+    assert steps.choose_backend(auto, Preprocess(PreprocessName.gaussian)) == "cpu"
+    told = " ".join(capsys.readouterr().out.split())
+    assert "backend=auto picked cpu: preprocess=gaussian on backend=gpu needs cuCIM" in told
+    assert steps.choose_backend(auto, Preprocess(PreprocessName.clahe)) == "gpu"
+    with pytest.raises(BackendError, match="needs cuCIM"):
+        steps.choose_backend(config.Backend(name=config.BackendName.gpu), Preprocess(PreprocessName.gaussian))
+
+
 def test_another_device(machine, monkeypatch):
     with pytest.raises(
         BackendError, match=r"backend.device=1 but this machine shows 1 GPU: choose backend.device=0"

@@ -38,19 +38,21 @@ def run(cfg: config.Evaluate, stages: Stages | None = None) -> float:
         raise ConfigError(
             "evaluate needs model=... (score a saved model) or split.folds=5 (cross-validate the settings)"
         )
+    model = None
+    if cfg.model:
+        with stages("load model"):
+            model = load_model(expanded(cfg.model))
     with stages("start"):
-        name = steps.choose_backend(cfg.backend, None if cfg.model else cfg.preprocess)
+        name = steps.choose_backend(cfg.backend, cfg.preprocess if model is None else model.preprocess)
         backend = backends.get(name)
     with backend.threads(cfg.backend.threads):
-        if cfg.model:
-            return _saved_model(cfg, cfg.model, name, stages)
-        return _cross_validation(cfg, name, stages)
+        if model is None:
+            return _cross_validation(cfg, name, stages)
+        model.backend = name
+        return _saved_model(cfg, model, stages)
 
 
-def _saved_model(cfg: config.Evaluate, path: str, name: str, stages: Stages) -> float:
-    with stages("load model"):
-        model = load_model(expanded(path), name)
-        backends.get(name).preprocess.require(model.preprocess)
+def _saved_model(cfg: config.Evaluate, model: Model, stages: Stages) -> float:
     _check_unused(cfg, model)
     loaded = steps.read(cfg.data, model.image, cfg.run_dir, stages)
     images = loaded.images
@@ -70,7 +72,7 @@ def _saved_model(cfg: config.Evaluate, path: str, name: str, stages: Stages) -> 
             plots.confusion_matrix(scores.confusion, model.class_names, folder / "confusion_matrix.png")
     content = {
         "test": steps.figures(scores),
-        "model": str(path),
+        "model": str(cfg.model),
         "images": len(labels),
         "rejected": len(loaded.rejected),
         **steps.circumstances(stages),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +60,8 @@ def gpu() -> Any:
 
 def namespace() -> Any:
     """Return CuPy."""
-    return gpu().xp
+    gpu()
+    return importlib.import_module("cupy")
 
 
 def not_run(step: Preprocess, sizes: Sizes) -> str | None:
@@ -70,10 +73,28 @@ def not_run(step: Preprocess, sizes: Sizes) -> str | None:
     return None
 
 
-def poison(nbytes: int) -> None:
-    """Fill memory that the pool hands out next with NaN: what a kernel leaves unwritten shows."""
-    block = namespace().empty(nbytes, dtype=np.uint8)
-    block.fill(0xFF)
+@contextlib.contextmanager
+def poisoned() -> Iterator[None]:
+    """Let every array that is made without values hold NaN, or -1: what a kernel leaves unwritten shows."""
+    cp = namespace()
+    made = {name: getattr(cp, name) for name in ("empty", "empty_like")}
+
+    def filled(make: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            out = make(*arguments, **named)
+            if out.size:
+                out.fill(-1 if out.dtype.kind == "i" else 255 if out.dtype.kind == "u" else float("nan"))
+            return out
+
+        return call
+
+    for name, make in made.items():
+        setattr(cp, name, filled(make))
+    try:
+        yield
+    finally:
+        for name, make in made.items():
+            setattr(cp, name, make)
 
 
 def close(name: str, got: Any, wanted: np.ndarray, bound: float) -> tuple[float, list[str]]:
