@@ -186,6 +186,9 @@ class StrictBackend:
     def get(self, array):
         return np.asarray(array)
 
+    def in_room(self, work, what):
+        return work()
+
     def _wrap(self, value):
         if isinstance(value, tuple):
             parts = [self._wrap(v) for v in value]

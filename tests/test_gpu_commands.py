@@ -90,6 +90,20 @@ def test_auto_picks_the_gpu_and_says_so(machine):
     ]
 
 
+def test_auto_needs_of_the_gpu_what_the_settings_need(machine, gpu, monkeypatch, capsys):
+    """Without cuCIM there is no gaussian on the GPU: auto takes the processor and says why, gpu by name ends."""
+    from pipeline.commands import steps
+
+    monkeypatch.setitem(sys.modules, "cucim", None)
+    auto = config.Backend(name=config.BackendName.auto)
+    assert steps.choose_backend(auto, Preprocess(PreprocessName.gaussian)) == "cpu"
+    told = " ".join(capsys.readouterr().out.split())
+    assert "backend=auto picked cpu: preprocess=gaussian on backend=gpu needs cuCIM" in told
+    assert steps.choose_backend(auto, Preprocess(PreprocessName.clahe)) == "gpu"
+    with pytest.raises(BackendError, match="needs cuCIM"):
+        steps.choose_backend(config.Backend(name=config.BackendName.gpu), Preprocess(PreprocessName.gaussian))
+
+
 def test_another_device(machine, monkeypatch):
     with pytest.raises(
         BackendError, match=r"backend.device=1 but this machine shows 1 GPU: choose backend.device=0"
@@ -128,7 +142,7 @@ def test_the_gpu_that_a_user_of_cupy_works_on_is_left_in_place():
 def test_cucim_is_missed_only_where_it_is_needed(machine, gpu, monkeypatch):
     monkeypatch.setitem(sys.modules, "cucim", None)
     for step in STEPS:
-        if step.name in (PreprocessName.gaussian, PreprocessName.clahe):
+        if step.name is PreprocessName.gaussian:
             with pytest.raises(
                 BackendError, match="needs cuCIM, which is not installed: pip install cucim-cu12"
             ):
@@ -143,7 +157,7 @@ def test_a_broken_cucim_is_told_before_any_image_is_read(machine, gpu, monkeypat
     with pytest.raises(
         BackendError, match=r"cuCIM, which is installed but cannot be imported .*: reinstall it"
     ):
-        gpu.preprocess.require(Preprocess(PreprocessName.clahe))
+        gpu.preprocess.require(Preprocess(PreprocessName.gaussian))
     gpu.preprocess.require(Preprocess(PreprocessName.stretch))
 
 
@@ -194,6 +208,6 @@ def test_no_image_is_read_before_the_gpu_is_found(machine, tmp_path, monkeypatch
         train.run(cfg)
     monkeypatch.setattr(machine, "devices", 1)
     monkeypatch.setitem(sys.modules, "cucim", None)
-    cfg.preprocess = Preprocess(PreprocessName.clahe)
+    cfg.preprocess = Preprocess(PreprocessName.gaussian)
     with pytest.raises(BackendError, match="cuCIM"):
         train.run(cfg)

@@ -178,6 +178,137 @@ def test_a_matrix_too_large_for_the_device_streams_through_it(
     assert gpu.first_not_finite(streamed) is None
 
 
+def wide_problem(n=240, p=12, J=12):
+    """Return rows whose scores, weights and responses together take several times as much memory as they do."""
+    random = np.random.default_rng(4)
+    y = np.arange(n) % J
+    return random.normal(size=(J, p))[y] + random.normal(size=(n, p)), y
+
+
+def leaves_in(caplog):
+    return [line for line in caplog.messages if "leaves the GPU and streams through it from now on" in line]
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_a_matrix_on_the_device_leaves_it_when_a_round_finds_no_room(machine, gpu, caplog, learner):
+    """Scores, weights and responses cannot be halved: with less and less memory X leaves, and the model is the same.
+
+    At that limit a fit whose X cannot leave, because it is the caller's own device array, ends with an error.
+    """
+    X, y = wide_problem()
+    params = dict(
+        learner=learner, n_rounds=3, subspace_size=4, n_components=4, random_state=0, dtype="float64"
+    )
+    machine.forget()
+    before = machine.used
+    wanted = LogitBoostClassifier(backend="gpu", **params).fit(X, y)
+    rounds_up = machine.bytes["h2d"]
+    limit = machine.peak - before
+    assert leaves_in(caplog) == []
+    while not leaves_in(caplog) or machine.bytes["h2d"] < rounds_up + 2 * X.nbytes:  # before the last round
+        caplog.clear()
+        limit -= max(X.nbytes // 4, (limit - 9 * X.nbytes) // 2)
+        gc.collect()
+        machine.forget()
+        machine.limit = machine.used + limit
+        found = LogitBoostClassifier(backend="gpu", **params).fit(X, y)
+    assert 2 * X.nbytes < limit  # so it was on the device before
+    (line,) = leaves_in(caplog)
+    assert line.startswith("out of GPU memory for ")
+    assert f"the matrix of {X.shape} (" in line
+    assert machine.peak <= machine.limit
+    np.testing.assert_allclose(found.train_loss_, wanted.train_loss_, rtol=1e-12)
+    assert [s.columns is None for s in found._history.steps] == [
+        s.columns is None for s in wanted._history.steps
+    ]
+    for ours, theirs in zip(found._history.steps, wanted._history.steps, strict=True):
+        if theirs.columns is not None:
+            np.testing.assert_array_equal(ours.columns, theirs.columns)
+        np.testing.assert_allclose(ours.coef, theirs.coef, rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(found.predict(X), wanted.predict(X))
+    machine.limit = 0
+    callers = gpu.put(X)
+    machine.limit = machine.used - callers.nbytes + limit
+    with pytest.raises((MemoryError, BackendError), match="ut of"):
+        LogitBoostClassifier(backend="gpu", **params).fit(callers, y)
+
+
+def test_slices_of_a_resident_matrix_leave_with_it(machine, gpu, caplog):
+    """As the training, validation and test rows of one feature matrix, which the commands take."""
+    from pipeline.backends.gpu import memory, wls
+    from pipeline.backends.gpu.matrix import HostMatrix
+
+    X, y = wide_problem(600, 8, 3)
+    whole = gpu.resident(gpu.put(X))
+    fitted, watched = whole[:400], whole[400:]
+    assert (fitted.shape, len(watched), watched[10:20].shape) == ((400, 8), 200, (10, 8))
+    assert gpu.holds(fitted)
+    mean = gpu.get(wls.column_moments(fitted)[0])
+    used = machine.used
+    assert memory.make_room("a test")
+    assert machine.used == used - X.nbytes
+    assert isinstance(fitted.now(), HostMatrix)
+    np.testing.assert_allclose(gpu.get(wls.column_moments(fitted)[0]), mean, rtol=1e-12)
+    np.testing.assert_array_equal(gpu.get(watched[10:20]), X[410:420])
+    np.testing.assert_array_equal(gpu.get(gpu.rows(watched, np.array([3, 1]))), X[[403, 401]])
+    assert gpu.first_not_finite(watched) is None
+    params = dict(n_rounds=3, subspace_size=4, random_state=0, early_stopping=True)
+    found = LogitBoostClassifier(backend="gpu", **params).fit(fitted, y[:400], validation=(watched, y[400:]))
+    wanted = LogitBoostClassifier(**params).fit(X[:400], y[:400], validation=(X[400:], y[400:]))
+    np.testing.assert_allclose(found.validation_loss_, wanted.validation_loss_, rtol=1e-9)
+    assert not memory.make_room("a test")
+    with pytest.raises(TypeError, match="slices of rows"):
+        whole[np.arange(3)]
+    with pytest.raises(TypeError, match="every 2th"):
+        whole[::2]
+
+
+def test_the_largest_matrix_of_the_device_leaves_first(machine, gpu, caplog):
+    from pipeline.backends.gpu import memory
+    from pipeline.backends.gpu.matrix import HostMatrix
+
+    small, large = (gpu.resident(np.ones((n, 4))) for n in (100, 300))
+    assert memory.make_room("a test")
+    assert isinstance(large.now(), HostMatrix)
+    assert not isinstance(small.now(), HostMatrix)
+    machine.devices = 2
+    with gpu.xp.cuda.Device(1):
+        assert not memory.make_room("a test on another GPU")
+    del small
+    assert not memory.make_room("a test")
+    assert len(leaves_in(caplog)) == 1
+
+
+def test_a_matrix_that_leaves_in_the_midst_of_a_pass_is_passed_over_once(machine, gpu):
+    """One row finds no room beside X: X leaves, and its other rows are copied up for the rest of the pass."""
+    from pipeline.backends.gpu.matrix import HostMatrix, over_rows
+
+    X = np.random.default_rng(0).normal(size=(300, 40))
+    resident = gpu.resident(X)
+    seen = []
+
+    def work(part, block):
+        need = gpu.xp.empty(X.nbytes // 8 if part.start >= 100 else 8)  # more than there is while X is there
+        assert need.size
+        seen.append(gpu.get(block).copy())
+
+    machine.limit = machine.used + 60_000
+    over_rows(resident, 100 * 8, work)
+    np.testing.assert_array_equal(np.concatenate(seen), X)
+    assert isinstance(resident.now(), HostMatrix)
+
+
+def test_rows_of_a_host_array_go_to_the_device(machine, gpu, digits):
+    """With early stopping the training rows of a host array are on the device, not streaming."""
+    X, y = digits
+    machine.forget()
+    model = LogitBoostClassifier(
+        n_rounds=6, subspace_size=8, early_stopping=True, random_state=0, backend="gpu"
+    )
+    model.fit(X, y)
+    assert machine.bytes["h2d"] < 3 * X.nbytes
+
+
 def test_features_too_many_for_the_device_stay_on_the_host(machine, gpu):
     from pipeline.backends.gpu.matrix import HostMatrix
     from pipeline.model import features

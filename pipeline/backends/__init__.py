@@ -35,7 +35,12 @@ def get(name: str) -> Backend:
     return cast("Backend", package)
 
 
-def choose(name: str, device: int = 0, say: Callable[[str], None] = print) -> str:
+def choose(
+    name: str,
+    device: int = 0,
+    say: Callable[[str], None] = print,
+    needs: Callable[[Backend], None] | None = None,
+) -> str:
     """Return the name of the backend to use, after making sure that this machine can run it.
 
     Parameters
@@ -43,22 +48,26 @@ def choose(name: str, device: int = 0, say: Callable[[str], None] = print) -> st
     name : one of NAMES, or "auto": gpu if it can be used, else cpu
     device : number of the GPU
     say : told what "auto" picked and why
+    needs : raises BackendError if a backend lacks what is needed of it
 
     Raises
     ------
     BackendError
         If the backend that was asked for by name cannot be used. Nothing else is taken in its place.
     """
+    needs = needs or (lambda backend: None)
     if name not in ("auto", "gpu"):
-        get(name)
+        needs(get(name))
         return name
     from pipeline.backends import gpu
 
     if name == "gpu":
         gpu.select(device)
+        needs(get(name))
         return name
     try:
         found = gpu.select(device)
+        needs(get("gpu"))
     except BackendError as error:
         say(f"backend=auto picked cpu: {error}")
         return "cpu"

@@ -244,6 +244,18 @@ class Backend(Protocol):
     def put(self, array: np.ndarray) -> Array:
         """Copy a host array to where the backend works; an array that is there already is returned as it is."""
 
+    def resident(self, matrix: Any) -> Array:
+        """Return a matrix (n, p) where the backend works, that leaves its device if work on it finds no room there.
+
+        A host matrix must not be changed while the result is in use; a device array must be kept by nobody else.
+        """
+
+    def in_room(self, work: Callable[[], Any], what: str) -> Any:
+        """Return work(), called again with more room if a device's memory runs out in it; `what` says what it is for.
+
+        `work` must leave nothing behind when it fails.
+        """
+
     def get(self, array: Array) -> np.ndarray:
         """Copy an array of the backend to the host; a host array is returned as it is."""
 

@@ -194,7 +194,7 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
         else:
             self.__dict__.pop("n_rounds_", None)  # a fit that fails leaves no half-fitted model
         if (weight == 0.0).any():
-            X = backend.rows(X, np.flatnonzero(weight > 0.0))
+            X = backend.resident(backend.rows(X, np.flatnonzero(weight > 0.0)))
             y, weight = y[weight > 0.0], weight[weight > 0.0]
         self._set_classes(y)
         if not warm:
@@ -319,7 +319,8 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
                 f"early_stopping cannot cut a stratified validation_fraction={self.validation_fraction} "
                 f"from {len(y)} rows ({error}); give fit a validation set or turn early_stopping off"
             ) from error
-        return backend.rows(X, kept), (backend.rows(X, held), y[held], weight[held]), y[kept], weight[kept]
+        fitted, watched = (backend.resident(backend.rows(X, part)) for part in (kept, held))
+        return fitted, (watched, y[held], weight[held]), y[kept], weight[kept]
 
     def _start_anew(self, size: int) -> None:
         """Forget earlier rounds; `size` is the number of numbers in X."""
@@ -336,8 +337,9 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
         return found
 
     def _in_memory(self, backend, X, y, weight) -> Team:
-        """Return rows that lie in memory as one partition."""
-        return Team(backend, [Partition(backend, backend.put(X), self._codes(y), weight)])
+        """Return rows that lie in memory as one partition. A device array is the caller's, and stays where it is."""
+        rows = X if backend.holds(X) else backend.resident(X)
+        return Team(backend, [Partition(backend, rows, self._codes(y), weight)])
 
     def _codes(self, y) -> np.ndarray:
         return np.searchsorted(self.classes_, y)
@@ -400,12 +402,16 @@ class LogitBoostClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "n_rounds_")
         backend = backends.get(self.backend)
         X = checks.features(self, backend, X, self.dtype_, reset=False)
-        device, center = backend.put(X), backend.put(self.center_)
-        if self._linear is not None:
+        rows, center = X if backend.holds(X) else backend.resident(X), backend.put(self.center_)
+
+        def scores() -> Any:
+            if self._linear is None:
+                steps, J = self._history.steps, self.classes_.size
+                return start_scores(backend, self.seed_, steps, rows, center, J)
             coef, intercept = backend.put(self._linear.coef), backend.put(self._linear.intercept)
-            return backend.get(backend.wls.apply(device, center, coef, intercept))
-        steps = self._history.steps
-        return backend.get(start_scores(backend, self.seed_, steps, device, center, self.classes_.size))
+            return backend.wls.apply(rows, center, coef, intercept)
+
+        return backend.get(backend.in_room(scores, f"the scores of {len(rows)} rows"))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return class probabilities (n, J), columns in the order of `classes_`."""

@@ -6,7 +6,8 @@ mathematics of a round that looks at rows is here; the loop adds the partitions'
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -147,6 +148,23 @@ class Moments(NamedTuple):
     rows: int
 
 
+def _in_room(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Let a method that may be called again be called again with more room, if a device's memory runs out in it.
+
+    What it works out for all rows, the scores, cannot be taken in halves. Sums of classes can: they ask for room only
+    when those of a single class find none (``over_classes`` of the backend).
+    """
+
+    def wrap(method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def call(self: Partition, *arguments: Any) -> Any:
+            return self.backend.in_room(lambda: method(self, *arguments), f"{what} of {len(self)} rows")
+
+        return call
+
+    return wrap
+
+
 class Partition:
     """Rows and their scores.
 
@@ -210,6 +228,7 @@ class Partition:
         mean, variance = self.backend.wls.column_moments(X, self.backend.put(weight))
         return Moments(self.backend.get(mean), self.backend.get(variance), float(weight.sum()), len(weight))
 
+    @_in_room("the scores")
     def begin(self, frame: Frame, steps: list[Step], scores: np.ndarray | None = None) -> None:
         """Take up the fit, with the scores (n, J) that `steps` gave, or those that they give."""
         backend, xp = self.backend, self.backend.xp
@@ -219,7 +238,7 @@ class Partition:
         self.weight = backend.put(self.sample_weight.astype(frame.dtype))
         self.labels = None if self.streams else self._labels(slice(0, len(self)))
         if scores is not None:
-            self.F = backend.put(np.array(scores, dtype=frame.dtype))
+            self.F = xp.asarray(np.array(scores, dtype=frame.dtype))  # never a matrix that streams
         else:
             self.F = xp.zeros((len(self), frame.n_classes), dtype=getattr(xp, frame.dtype))
         self._moved = xp.empty_like(self.F) if self.streams else None
@@ -247,17 +266,21 @@ class Partition:
         return total
 
     def _sums(self, request: Request, part: slice, X: Array, F: Array) -> Sums:
-        wls, xp = self.backend.wls, self.backend.xp
+        wls = self.backend.wls
         with span("update"):
             W, R = self._working(part, F)
         if request.componentwise:
             with span("fit"), measured("sums"):
-                found = wls.componentwise_sums(X, self.center, W, R)
-                double = [xp.sum(xp.astype(V, xp.float64), axis=0) for V in (R, W)]
-            return Sums(found.xr, found.xw, double[0], double[1], None, found.xxw)
+                return self.backend.in_room(lambda: self._componentwise(X, W, R), f"sums of {len(self)} rows")
         phi, center = self._basis(request.basis, X, "columns")
         with span("fit"):
             return wls.sums(phi, center, W, R, request.classes, request.totals, request.gram_precision)
+
+    def _componentwise(self, X: Array, W: Array, R: Array) -> Sums:
+        xp = self.backend.xp
+        found = self.backend.wls.componentwise_sums(X, self.center, W, R)
+        double = [xp.sum(xp.astype(V, xp.float64), axis=0) for V in (R, W)]
+        return Sums(found.xr, found.xw, double[0], double[1], None, found.xxw)
 
     def residual_sums(
         self, request: Request, coef: Array, intercept: Array
@@ -275,6 +298,7 @@ class Partition:
             xr, sr = more if xr is None else (xr + more[0], sr + more[1])
         return xr, sr
 
+    @_in_room("the move")
     def advance(self, move: Move, request: Request | None = None) -> Report:
         """Work out the scores after a move, and with a request the sums at those scores, in one pass.
 
@@ -309,6 +333,7 @@ class Partition:
         moved = F + factor * (values - xp.mean(values, axis=1, keepdims=True))
         return moved, xp.stack([xp.max(xp.abs(moved)), log_loss_sum(xp, moved, labels, weight)])
 
+    @_in_room("the limit of the scores")
     def room(self, move: Move) -> float:
         """Return the largest share t < 1 of a move for which the scores stay within their limit; 1 if all of it.
 

@@ -107,7 +107,7 @@ def _gpu(cfg: config.Doctor) -> Iterator[tuple[str, str]]:
         except (OSError, subprocess.TimeoutExpired) as error:
             yield "device", f"nvidia-smi does not answer: {error}"
     yield "cupy", _installed("cupy-cuda12x", "cupy-cuda13x", "cupy")
-    yield "cucim", _installed("cucim-cu12", "cucim-cu13") + " (needed by preprocess=gaussian and clahe)"
+    yield "cucim", _installed("cucim-cu12", "cucim-cu13") + " (needed by preprocess=gaussian)"
     try:
         yield "backend=gpu", f"can be used: {device.find(cfg.backend.device)}"
     except BackendError as error:

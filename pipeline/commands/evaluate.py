@@ -38,19 +38,21 @@ def run(cfg: config.Evaluate, stages: Stages | None = None) -> float:
         raise ConfigError(
             "evaluate needs model=... (score a saved model) or split.folds=5 (cross-validate the settings)"
         )
+    model = None
+    if cfg.model:
+        with stages("load model"):
+            model = load_model(expanded(cfg.model))
     with stages("start"):
-        name = steps.choose_backend(cfg.backend, None if cfg.model else cfg.preprocess)
+        name = steps.choose_backend(cfg.backend, cfg.preprocess if model is None else model.preprocess)
         backend = backends.get(name)
     with backend.threads(cfg.backend.threads):
-        if cfg.model:
-            return _saved_model(cfg, cfg.model, name, stages)
-        return _cross_validation(cfg, name, stages)
+        if model is None:
+            return _cross_validation(cfg, name, stages)
+        model.backend = name
+        return _saved_model(cfg, model, stages)
 
 
-def _saved_model(cfg: config.Evaluate, path: str, name: str, stages: Stages) -> float:
-    with stages("load model"):
-        model = load_model(expanded(path), name)
-        backends.get(name).preprocess.require(model.preprocess)
+def _saved_model(cfg: config.Evaluate, model: Model, stages: Stages) -> float:
     _check_unused(cfg, model)
     loaded = steps.read(cfg.data, model.image, cfg.run_dir, stages)
     images = loaded.images
@@ -70,7 +72,7 @@ def _saved_model(cfg: config.Evaluate, path: str, name: str, stages: Stages) -> 
             plots.confusion_matrix(scores.confusion, model.class_names, folder / "confusion_matrix.png")
     content = {
         "test": steps.figures(scores),
-        "model": str(path),
+        "model": str(cfg.model),
         "images": len(labels),
         "rejected": len(loaded.rejected),
         **steps.circumstances(stages),
@@ -185,17 +187,20 @@ def _fold(
     watched = train[:0]
     if cfg.classifier.early_stopping:
         train, watched = datasets.validation_split(images, train, cfg.split)
-    reducer, X_fit = steps.reducer(cfg.reduce, hog), backend.rows(X, train)
+    reducer, X_fit = steps.reducer(cfg.reduce, hog), backend.resident(backend.rows(X, train))
     steps.fit_reducer(reducer, X_fit, stages)
     X_fit = steps.reduced(reducer, X_fit, stages)
     validation = None
     if len(watched):
-        validation = (steps.reduced(reducer, backend.rows(X, watched), stages), labels[watched])
+        validation = (
+            steps.reduced(reducer, backend.resident(backend.rows(X, watched)), stages),
+            labels[watched],
+        )
     with stages("boost"):
         classifier = fit(
             steps.classifier(cfg.classifier, hog.backend), X_fit, labels[train], validation, label
         )
-    X_test = steps.reduced(reducer, backend.rows(X, test), stages)
+    X_test = steps.reduced(reducer, backend.resident(backend.rows(X, test)), stages)
     with stages("evaluate"):
         model = Model(hog, classifier, images.class_names, cfg.image, cfg.preprocess, reducer=reducer)
         return score(labels[test], model.proba_of_features(X_test), images.class_names)

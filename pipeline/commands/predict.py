@@ -46,12 +46,11 @@ def run(cfg: config.Predict, stages: Stages | None = None) -> None:
     out = expanded(cfg.out) if cfg.out else Path(cfg.run_dir) / "predictions.csv"
     if cfg.out:
         _check_out(out, cfg)
-    with stages("start"):
-        name = steps.choose_backend(cfg.backend)
-        backend = backends.get(name)
     with stages("load model"):
-        model = load_model(expanded(cfg.model), name)
-        backend.preprocess.require(model.preprocess)
+        model = load_model(expanded(cfg.model))
+    with stages("start"):
+        name = steps.choose_backend(cfg.backend, model.preprocess)
+        backend, model.backend = backends.get(name), name
     listed = Path(cfg.run_dir) / "rejected.csv"
     begin = time.perf_counter()
     with (

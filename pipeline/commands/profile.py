@@ -62,7 +62,12 @@ def measured(cfg: config.Train, listen: bool = True) -> Run:
     cfg : settings of ``train``; the folder ``run_dir`` must exist, and its model is overwritten
     listen : whether to record; if not, only the stages of ``train`` itself are known
     """
-    name = backends.choose(cfg.backend.name.name, cfg.backend.device, lambda line: None)
+    name = backends.choose(
+        cfg.backend.name.name,
+        cfg.backend.device,
+        lambda line: None,
+        lambda backend: backend.preprocess.require(cfg.preprocess),
+    )
     backend = backends.get(name)
     stages = Stages()
     memory.release()

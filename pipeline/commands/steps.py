@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from pipeline.reporting.metrics import Scores
 from pipeline.reporting.progress import progress
 from pipeline.reporting.stages import Stages
 
+if TYPE_CHECKING:
+    from pipeline.backends.protocol import Backend
+
 log = logging.getLogger(__name__)
 
 
@@ -35,10 +38,12 @@ def choose_backend(settings: config.Backend, step: config.Preprocess | None = No
     BackendError
         If this machine cannot run it, or lacks what the preprocessing step needs there.
     """
-    name = backends.choose(settings.name.name, settings.device, lambda line: tables.say(f"  {line}"))
-    if step is not None:
-        backends.get(name).preprocess.require(step)
-    return name
+
+    def needs(backend: Backend) -> None:
+        if step is not None:
+            backend.preprocess.require(step)
+
+    return backends.choose(settings.name.name, settings.device, lambda line: tables.say(f"  {line}"), needs)
 
 
 def read(
@@ -142,7 +147,8 @@ def features(
 ) -> Any:
     """Return the HoG features of the images at `index`, `chunk` images at a time.
 
-    `pixels` may be a memory map. The features lie where the backend works: on a GPU they stay there.
+    `pixels` may be a memory map. The features lie where the backend works: on a GPU they stay there, until other work
+    needs the room.
 
     Raises
     ------
@@ -157,7 +163,7 @@ def features(
             f"{paths[int(index[bad])]}: its HoG features are not finite; remove the image or use another "
             "preprocess="
         )
-    return X
+    return backends.get(hog.backend).resident(X)
 
 
 def reducer(settings: config.Reduce, hog: HogExtractor) -> PcaReducer | None:
@@ -194,7 +200,7 @@ def reduced(reducer: PcaReducer | None, X: Any, stages: Stages) -> Any:
     if reducer is None:
         return X
     with stages("reduce"):
-        return reducer.transform(X)
+        return backends.get(reducer.backend).resident(reducer.transform(X))
 
 
 def figures(scores: Scores) -> dict[str, Any]:

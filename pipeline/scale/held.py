@@ -148,7 +148,9 @@ class Held:
             paths += images.paths
             digests += [hashlib.blake2b(one.data, digest_size=16).digest() for one in images.pixels]
         found = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 16)
-        return X[: len(paths), :], Told(np.concatenate(labels), paths, found, rejected, seconds)
+        return backend.resident(X[: len(paths), :]), Told(
+            np.concatenate(labels), paths, found, rejected, seconds
+        )
 
     def _features(self, images: datasets.Images) -> Any:
         recipe = self.recipe
@@ -165,7 +167,7 @@ class Held:
         if name in self.teams:
             return
         backend = backends.get(self.recipe.hog["backend"])
-        X = backend.rows(self.features, own.rows.astype(np.intp)).astype(dtype, copy=False)
+        X = backend.resident(backend.rows(self.features, own.rows.astype(np.intp)).astype(dtype, copy=False))
         weight = np.ones(len(own.rows)) if own.weight is None else own.weight
         self.teams[name] = _Team(Partition(backend, X, own.codes.astype(np.intp), weight))
 
@@ -173,7 +175,7 @@ class Held:
         """Keep the rows that are held out; the features of the piece as a whole are let go."""
         if self.features is not None:
             backend = backends.get(self.recipe.hog["backend"])
-            self.held_out = backend.rows(self.features, held_out.astype(np.intp))
+            self.held_out = backend.resident(backend.rows(self.features, held_out.astype(np.intp)))
             self.features = None
 
     def begin(self, name: str, begun: Begun, scores: np.ndarray | None) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pipeline import backends
+from pipeline.config import Preprocess
+from pipeline.errors import BackendError
 from pipeline.profiling.count import Count
 
+WITHOUT_SANITIZER, WITHOUT_CUCIM = "--without-sanitizer", "--without-cucim"
 LEARNERS = ("subspace", "ridge", "full", "componentwise", "random_features")
 
 
@@ -20,7 +25,8 @@ LEARNERS = ("subspace", "ridge", "full", "componentwise", "random_features")
 class Sizes:
     """How much work is done; the dry run without a GPU takes less.
 
-    Of the cases of HoG parity each `parity_step`-th is taken; `seconds` is about what one timing may take.
+    Of the cases of HoG parity each `parity_step`-th is taken; `seconds` is about what one timing may take. `left_out`
+    holds the options by which the user leaves something out.
     """
 
     images: tuple[int, ...] = (64, 4096, 65536)
@@ -39,6 +45,7 @@ class Sizes:
     leak_rounds: int = 100
     transfer_bytes: int = 1 << 28
     copy_bytes: int = 1 << 30
+    left_out: tuple[str, ...] = ()
 
 
 def plain(value: Any) -> Any:
@@ -53,13 +60,41 @@ def gpu() -> Any:
 
 def namespace() -> Any:
     """Return CuPy."""
-    return gpu().xp
+    gpu()
+    return importlib.import_module("cupy")
 
 
-def poison(nbytes: int) -> None:
-    """Fill memory that the pool hands out next with NaN: what a kernel leaves unwritten shows."""
-    block = namespace().empty(nbytes, dtype=np.uint8)
-    block.fill(0xFF)
+def not_run(step: Preprocess, sizes: Sizes) -> str | None:
+    """Return why a preprocessing step is not run, None if it can be."""
+    try:
+        gpu().preprocess.require(step)
+    except BackendError as error:
+        return WITHOUT_CUCIM if WITHOUT_CUCIM in sizes.left_out else f"not run: {error}"
+    return None
+
+
+@contextlib.contextmanager
+def poisoned() -> Iterator[None]:
+    """Let every array that is made without values hold NaN, or -1: what a kernel leaves unwritten shows."""
+    cp = namespace()
+    made = {name: getattr(cp, name) for name in ("empty", "empty_like")}
+
+    def filled(make: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            out = make(*arguments, **named)
+            if out.size:
+                out.fill(-1 if out.dtype.kind == "i" else 255 if out.dtype.kind == "u" else float("nan"))
+            return out
+
+        return call
+
+    for name, make in made.items():
+        setattr(cp, name, filled(make))
+    try:
+        yield
+    finally:
+        for name, make in made.items():
+            setattr(cp, name, make)
 
 
 def close(name: str, got: Any, wanted: np.ndarray, bound: float) -> tuple[float, list[str]]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-STAGES = "stages, "  # sections called "stages, n images" and "transfers, n images" share a table
+# Sections whose names begin so share a table.
+STAGES = "stages, "
 TRANSFERS = "transfers, "
+FULL = "learner full, "
 
 
 def table(sections: dict[str, Any]) -> str:
@@ -13,12 +15,13 @@ def table(sections: dict[str, Any]) -> str:
     lines = [f"{'stage':<44} {'images':>7} {'ms':>11} {'GB/s':>9} {'share':>9} {'GFLOP/s':>9}"]
     rows: dict[str, list[str]] = {}
     for title, section in sections.items():
-        for prefix in (STAGES, TRANSFERS):
+        for prefix in (STAGES, TRANSFERS, FULL):
             if title.startswith(prefix):
                 images = title.removeprefix(prefix).removesuffix(" images")
                 for name, values in section.items():
-                    if isinstance(values, dict) or str(values).startswith("not run"):
-                        rows.setdefault(name, []).append(_row(name, images, values))
+                    if isinstance(values, dict) or str(values).startswith(("not run", "--without")):
+                        shown = title if name == "result" else name  # of a section that was cut short
+                        rows.setdefault(shown, []).append(_row(shown, images, values))
     lines += [line for same in rows.values() for line in same]
     lines += ["share: of the bandwidth of a copy on the device; of copies to and from the device, of the bus"]
     for title in ("bandwidths", "against the cpu"):

@@ -7,6 +7,7 @@ A stage that computes much (fits, random features, components) shows few bytes a
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -16,17 +17,15 @@ from gpu_checks import common, speed
 from pipeline import spans
 from pipeline.boosting import LogitBoostClassifier
 from pipeline.config import Preprocess, PreprocessName
-from pipeline.errors import BackendError
 from pipeline.features import HogLayout
 from pipeline.profiling import counts, counts_rounds
 from pipeline.profiling.count import Count
 from pipeline.profiling.work import Work
 
 SUBSPACE, KEPT = 128, 256  # columns of a subspace, principal components
-ONE_BY_ONE = 64  # images at most for what goes through cuCIM image by image: the rate is the same for more
 ROUNDS = 5  # of a fit that is timed
-# full is ridge without a penalty: the same kernels, but where there are fewer images than features.
-LEARNERS = ("subspace", "ridge", "componentwise", "random_features")
+LEARNERS = ("subspace", "ridge", "componentwise", "random_features")  # and full, in a section of its own
+LONG = 10.0  # seconds: a fit is not repeated after so many
 
 
 class Stage(NamedTuple):
@@ -87,14 +86,22 @@ def stages(n: int, sizes: common.Sizes, random: np.random.Generator) -> dict[str
     return {**found, "failed": wrong}
 
 
+def full(n: int, sizes: common.Sizes, random: np.random.Generator) -> dict[str, Any]:
+    """Time a round of the learner `full` for n images.
+
+    It is ridge without a penalty, but what no factorisation on the device can solve, as with fewer images than
+    features, the host solves class by class: seconds for each. So a fit is one round, and run once if it takes long.
+    """
+    bench, copied = Bench(n, sizes, random), speed.measured(sizes).copy
+    found, wrong = _rounds(bench, "full", copied, rounds=1)
+    return {**found, "failed": wrong}
+
+
 def _preprocess(bench: Bench, step: Preprocess, copied: float) -> Any:
-    gpu, n = common.gpu(), bench.n
-    try:
-        gpu.preprocess.require(step)
-    except BackendError as error:
-        return f"not run: {error}"
-    if step.name is PreprocessName.clahe and n > ONE_BY_ONE:
-        return f"not run: goes image by image, see {ONE_BY_ONE} images"
+    gpu = common.gpu()
+    reason = common.not_run(step, bench.sizes)
+    if reason is not None:
+        return reason
     count = counts.counts(bench.work(preprocess=step.name.value))["preprocess"]
     ms = common.median_ms(
         lambda: gpu.preprocess.apply(bench.pixels, step), bench.sizes.timings, bench.sizes.seconds
@@ -202,9 +209,11 @@ class Marks:
         return total
 
 
-def _rounds(bench: Bench, learner: str, copied: float) -> tuple[dict[str, Any], list[str]]:
+def _rounds(
+    bench: Bench, learner: str, copied: float, rounds: int = ROUNDS
+) -> tuple[dict[str, Any], list[str]]:
     """Time whole fits, and in them the stages of a round. Between two events the device may also wait for the host."""
-    rounds, many = min(ROUNDS, bench.sizes.rounds), bench.sizes.random_features
+    rounds, many = min(rounds, bench.sizes.rounds), bench.sizes.random_features
     q = {"subspace": min(SUBSPACE, bench.X.shape[1]), "random_features": many}.get(learner, 0)
     model = LogitBoostClassifier(
         learner,
@@ -215,17 +224,19 @@ def _rounds(bench: Bench, learner: str, copied: float) -> tuple[dict[str, Any], 
         backend="gpu",
     )
     samples: list[dict[str, float]] = []
-    for _ in range(1 + min(3, bench.sizes.timings)):
+    begin = time.perf_counter()
+    while len(samples) < 1 + min(3, bench.sizes.timings):
         marks = Marks()
         with spans.listening(marks), spans.span("fit as a whole"):
             model.fit(bench.X, bench.y)
         samples.append(marks.ms())
+        if time.perf_counter() - begin > LONG:
+            break
+    samples = samples[1:] or samples  # the first compiles kernels, a small part of a fit that takes long
     parts = counts_rounds.rounds(bench.work(learner, q))
     found, wrong = {}, []
     for name, count in parts.items():
-        times = [
-            sample[name] / rounds for sample in samples[1:] if name in sample
-        ]  # the first compiles kernels
+        times = [sample[name] / rounds for sample in samples if name in sample]
         if times:
             found[f"round of {learner}: {name}"] = common.rates(statistics.median(times), count, copied)
         else:
@@ -233,6 +244,6 @@ def _rounds(bench: Bench, learner: str, copied: float) -> tuple[dict[str, Any], 
     whole = counts_rounds.set_up(bench.work(learner, q))
     for count in parts.values():
         whole += count.times(rounds)
-    ms = statistics.median(sample["fit as a whole"] for sample in samples[1:])
-    found[f"fit of {rounds} rounds of {learner}"] = common.rates(ms, whole, copied)
+    ms = statistics.median(sample["fit as a whole"] for sample in samples)
+    found[f"fit of {rounds} round{'s' * (rounds > 1)} of {learner}"] = common.rates(ms, whole, copied)
     return found, wrong

@@ -28,6 +28,7 @@ SAME = [
         "clip",
         "add",
         "subtract",
+        "rint",
     ),
     *(
         "multiply",

@@ -12,7 +12,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from pipeline.backends.cpu import hog, pca, preprocess, scores, wls
-from pipeline.backends.host import first_not_finite, get, holds, map_images, put, rows
+from pipeline.backends.host import first_not_finite, get, holds, in_room, map_images, put, resident, rows
 
 __all__ = [
     "clock",
@@ -20,11 +20,13 @@ __all__ = [
     "get",
     "hog",
     "holds",
+    "in_room",
     "map_images",
     "name",
     "pca",
     "preprocess",
     "put",
+    "resident",
     "rows",
     "scores",
     "threads",

@@ -22,12 +22,14 @@ __all__ = [
     "get",
     "hog",
     "holds",
+    "in_room",
     "map_images",
     "name",
     "pca",
     "preprocess",
     "put",
     "require",
+    "resident",
     "rows",
     "scores",
     "select",
@@ -40,7 +42,7 @@ name = "gpu"
 _chosen: device.Found | None = None  # by select
 _thread = threading.local()  # device: the number of the GPU that the thread was given
 _MODULES = ("clock", "hog", "pca", "preprocess", "scores", "wls")
-_TRANSFERS = ("first_not_finite", "get", "holds", "map_images", "put", "rows")
+_TRANSFERS = ("first_not_finite", "get", "holds", "in_room", "map_images", "put", "resident", "rows")
 
 
 def select(number: int) -> device.Found:

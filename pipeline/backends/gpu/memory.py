@@ -2,14 +2,17 @@
 
 CuPy's pool keeps freed memory and fragments, and cuBLAS takes work space when it likes: what is free is an estimate.
 So steps are planned for half of it, and an allocation that fails is not the end: the pool is emptied and the step is
-taken again with half as many rows, down to one.
+taken again with half as many rows, down to one. What cannot be halved, and what one row is too much for, asks for room:
+matrices that can stream through the device leave it, the largest first.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
+import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import cupy as cp
 
@@ -25,6 +28,38 @@ OUT_OF_MEMORY = {  # classes of CuPy's errors, and the status by which each says
 }
 SHARE = 0.5  # of the free memory that one step may plan to use
 LARGEST = 1 << 30  # bytes of one chunk, beyond which larger chunks are no faster
+
+
+class Guest(Protocol):
+    """What is on a device and need not be: a matrix that can stream through it instead."""
+
+    place: int  # number of the device
+    nbytes: int  # of its memory; 0 when it has left
+
+    def leave(self) -> str:
+        """Let go of the device's memory; return what is to be told of it."""
+
+
+_guests: weakref.WeakSet[Guest] = weakref.WeakSet()
+_leaving = threading.Lock()
+
+
+def may_leave(guest: Guest) -> None:
+    """Take note of a guest; it is forgotten when nobody uses it any more."""
+    _guests.add(guest)
+
+
+def make_room(what: str) -> bool:
+    """Let the largest guest of the current device leave it, with a line in the log; tell whether there was one."""
+    with _leaving:
+        here = cp.cuda.Device().id
+        guests = [one for one in list(_guests) if one.nbytes and one.place == here]
+        if not guests:
+            return False
+        told = max(guests, key=lambda one: one.nbytes).leave()
+    log.warning("out of GPU memory for %s: %s", what, told)
+    cp.get_default_memory_pool().free_all_blocks()
+    return True
 
 
 def free_bytes() -> int:
@@ -77,28 +112,36 @@ def in_halves(n: int, work: Callable[[slice], None], what: str = "rows", size: i
     All at once is for work that takes next to nothing beside its results: asking for free memory would cost more.
     """
     begin, size = 0, n if size is None else size
+    planned = size
     while begin < n:
         part = slice(begin, min(begin + size, n))
         if attempt(work, part):
             begin = part.stop
         else:
-            size = halved(part.stop - part.start, what)
+            size = halved(part.stop - part.start, what, planned)
 
 
 def whole(make: Callable[[], Any], what: str) -> Any:
-    """Return make(), an allocation that cannot be halved; if it fails, once more from an empty pool.
+    """Return make(), work that cannot be halved; if an allocation fails, again from an empty pool, then with room made.
+
+    `make` may be called several times: it must leave nothing behind when it fails.
 
     Raises
     ------
     cupy.cuda.memory.OutOfMemoryError
-        If it fails again.
+        If it fails with no matrix left on the device that could leave it.
     """
     made: list[Any] = []
     if attempt(lambda: made.append(make())):
         return made[0]
     cp.get_default_memory_pool().free_all_blocks()
     log.warning("out of GPU memory for %s: trying again with the pool emptied", what)
-    return make()
+    while True:
+        try:
+            return make()
+        except (MemoryError, RuntimeError) as error:
+            if not (ran_out(error) and make_room(what)):
+                raise
 
 
 def attempt(work: Callable[..., Any], *arguments: Any) -> bool:
@@ -122,16 +165,18 @@ def ran_out(error: BaseException) -> bool:
     return (type(error).__name__, getattr(error, "status", None)) in OUT_OF_MEMORY
 
 
-def halved(size: int, what: str) -> int:
-    """Empty the pool and return half of `size`, with a line in the log.
+def halved(size: int, what: str, planned: int = 1) -> int:
+    """Empty the pool and return half of `size`, with a line in the log; if it is 1, make room and return `planned`.
 
     Raises
     ------
     BackendError
-        If `size` is 1 already.
+        If `size` is 1 already and nothing can leave the device.
     """
     cp.get_default_memory_pool().free_all_blocks()
     if size <= 1:
+        if make_room(f"a single one of the {what}"):
+            return planned
         raise BackendError(
             f"out of GPU memory: {free_bytes() / 1e6:.0f} MB are free, too few for a single one of the {what}; "
             "end other programs on this GPU (nvidia-smi), use hog=coarse, or backend=cpu"

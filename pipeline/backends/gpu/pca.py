@@ -1,6 +1,6 @@
 """Principal component analysis on the device: Gram matrices by cuBLAS, their eigenvectors by cuSOLVER.
 
-X is a device array or a :class:`~pipeline.backends.gpu.matrix.HostMatrix` that streams through the device.
+X is a device array or another kind of matrix, see :mod:`pipeline.backends.gpu.matrix`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from pipeline.backends import spectrum
 from pipeline.backends.gpu import blas, memory, transfer, wls
-from pipeline.backends.gpu.matrix import HostMatrix, empty_matrix, fill_rows, over_rows
+from pipeline.backends.gpu.matrix import HostMatrix, empty_matrix, fill_rows, now, over_rows
 from pipeline.backends.protocol import Pca
 
 log = logging.getLogger(__name__)
@@ -116,10 +116,12 @@ def _over_columns(X: Any, mean: Any, work: Callable[[slice, Any], None]) -> None
     """Call work(part, X[:, part] - mean[part]) with float64 columns, as many at a time as memory allows."""
 
     def step(part: slice) -> None:
-        if isinstance(X, HostMatrix):
-            columns = transfer.put(np.ascontiguousarray(X.host[:, part], dtype=np.float64))
+        present = now(X)
+        if isinstance(present, HostMatrix):
+            columns = transfer.put(np.ascontiguousarray(present.host[:, part], dtype=np.float64))
         else:
-            columns = X[:, part].astype(cp.float64)
+            columns = present[:, part].astype(cp.float64)
+        del present
         if isinstance(columns, HostMatrix):  # put found no room for them
             raise cp.cuda.memory.OutOfMemoryError(columns.nbytes, memory.free_bytes())
         columns -= mean[part]

@@ -1,8 +1,8 @@
 """Preprocessing on the device: cuCIM's filters and histograms, tables for 8-bit images.
 
 cuCIM works on one image at a time and answers questions of size and range on the host. For 8-bit images, all the
-pipeline reads, stretch and equalize are a table per image instead: a whole chunk takes a dozen launches. They need no
-cuCIM; gaussian smooths a whole chunk in one call; clahe goes image by image.
+pipeline reads, a whole chunk goes together instead: stretch and equalize by a table per image, a dozen launches, and
+clahe by ``clahe.py``. They need no cuCIM. gaussian smooths a whole chunk in one call of it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import cupy as cp
 import numpy as np
 
 from pipeline.backends import preprocess_rules
-from pipeline.backends.gpu import memory
+from pipeline.backends.gpu import clahe, memory
 from pipeline.config import Preprocess, PreprocessName
 from pipeline.errors import BackendError
 
@@ -25,11 +25,11 @@ _CUCIM = {
     "cucim.skimage.exposure": ("rescale_intensity", "equalize_hist", "equalize_adapthist"),
     "cucim.skimage.filters": ("gaussian",),
 }
-NEEDS_CUCIM = (PreprocessName.gaussian, PreprocessName.clahe)
+NEEDS_CUCIM = (PreprocessName.gaussian,)  # for 8-bit images
 
 
 def require(step: Preprocess) -> None:
-    """Raise BackendError if the step needs cuCIM and it is not installed."""
+    """Raise BackendError if the step needs cuCIM for 8-bit images and it cannot be used."""
     if step.name in NEEDS_CUCIM:
         _check_cucim(step)
 
@@ -80,8 +80,8 @@ def apply(pixels: Any, step: Preprocess) -> Any:
     _check(pixels, step)
     if step.name is PreprocessName.none:
         return pixels
-    tables = pixels.dtype == np.uint8 and step.name in _TABLES
-    if not tables and pixels.size:
+    together = pixels.dtype == np.uint8 and step.name in _TOGETHER
+    if not together and pixels.size:
         _check_cucim(step)
     out = cp.empty(pixels.shape, dtype=preprocess_rules.result_type(pixels.dtype, step))
     if not out.size:
@@ -89,9 +89,12 @@ def apply(pixels: Any, step: Preprocess) -> Any:
 
     def work(part: slice) -> None:
         images = preprocess_rules.widen(pixels[part])
-        out[part] = _TABLES[step.name](images, step) if tables else _FILTERS[step.name](images, step)
+        out[part] = _TOGETHER[step.name](images, step) if together else _FILTERS[step.name](images, step)
 
-    memory.in_chunks(len(pixels), PIXEL_BYTES * out[0].size, work, "images")
+    per_image = PIXEL_BYTES * out[0].size
+    if together and step.name is PreprocessName.clahe:
+        per_image = 2 * per_image + clahe.bytes_needed(pixels.shape[1:], step)
+    memory.in_chunks(len(pixels), per_image, work, "images")
     return out
 
 
@@ -193,9 +196,10 @@ def _each(images: Any, function: Callable[[Any], Any]) -> Any:
 
 
 Function = Callable[[Any, Preprocess], Any]
-_TABLES: dict[PreprocessName, Function] = {
+_TOGETHER: dict[PreprocessName, Function] = {  # of 8-bit images
     PreprocessName.stretch: _stretch_table,
     PreprocessName.equalize: _equalize_table,
+    PreprocessName.clahe: clahe.equalize_adapthist,
 }
 _FILTERS: dict[PreprocessName, Function] = {
     PreprocessName.stretch: _stretch,

@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.backends.gpu import memory
 from pipeline.backends.gpu.clock import mark
-from pipeline.backends.gpu.matrix import HostMatrix, empty_matrix, fill_rows, streamed
+from pipeline.backends.gpu.matrix import HostMatrix, Resident, empty_matrix, fill_rows, now, streamed
 from pipeline.spans import beside, count, span
 
 STAGED = 1 << 22  # bytes from which page-locked buffers pay
@@ -21,8 +21,8 @@ WORKSPACE = 40  # bytes per pixel that preprocessing may take: float64 copies an
 
 
 def holds(array: Any) -> bool:
-    """Tell whether `array` is a device array, or a matrix that streams through the device."""
-    return isinstance(array, cp.ndarray | HostMatrix)
+    """Tell whether `array` is a device array, or a matrix that is there or streams through the device."""
+    return isinstance(array, cp.ndarray | HostMatrix | Resident)
 
 
 def put(array: Any) -> Any:
@@ -47,8 +47,29 @@ def put(array: Any) -> Any:
     return out
 
 
+def resident(matrix: Any) -> Any:
+    """Return a matrix (n, p) where the backend works, that leaves the device if work on it finds no room there.
+
+    A host matrix is copied to the device, and must not be changed while the result is in use. A device array given must
+    be kept by nobody else: as long as somebody does, its memory does not become free.
+    """
+    if isinstance(matrix, cp.ndarray):
+        return Resident(matrix)
+    found = put(matrix)
+    return Resident(found, np.asarray(matrix)) if isinstance(found, cp.ndarray) else found
+
+
+def in_room(work: Callable[[], Any], what: str) -> Any:
+    """Return work(); if the memory of the device runs out in it, again with the pool emptied, and with room made.
+
+    `work` must leave nothing behind when it fails. `what` says in the log what it is for.
+    """
+    return memory.whole(work, what)
+
+
 def get(array: Any) -> np.ndarray:
     """Copy an array to the host; a host array is returned as it is."""
+    array = now(array)
     if isinstance(array, HostMatrix):
         return array.host
     if not isinstance(array, cp.ndarray):
@@ -64,14 +85,17 @@ def get(array: Any) -> np.ndarray:
 def rows(array: Any, index: np.ndarray) -> Any:
     """Return array[index] for host row numbers, contiguous. Numbers out of range are an IndexError.
 
-    CuPy itself wraps them silently. Rows that find no room beside `array` come home and stream from there.
+    CuPy itself wraps them silently. Rows that find no room beside `array` come home and stream from there. Rows of a
+    host array stay in host memory.
     """
     index = np.asarray(index)
     if index.size and (index.min() < 0 or index.max() >= array.shape[0]):
         raise IndexError(f"row numbers must be from 0 to {array.shape[0] - 1}")
+    array = now(array)
+    if isinstance(array, HostMatrix):
+        return HostMatrix(np.ascontiguousarray(array.host[index]))
     if not isinstance(array, cp.ndarray):
-        host = array.host if isinstance(array, HostMatrix) else np.asarray(array)
-        return HostMatrix(np.ascontiguousarray(host[index]))
+        return np.ascontiguousarray(array[index])
     made: list[Any] = []
     if memory.attempt(lambda: made.append(cp.take(array, cp.asarray(index), axis=0))):
         return made[0]
@@ -119,11 +143,11 @@ def upload(
     overwritten later: `work` must not keep it. After a failed allocation the chunk is taken again in halves.
     """
     n = len(source) if index is None else len(index)
-    begin = 0
+    begin, planned = 0, size
     while begin < n:
         reached = _upload_from(begin, n, source, index, size, work)
         if reached < n:
-            size = memory.halved(min(size, n - reached), what)
+            size = memory.halved(min(size, n - reached), what, planned)
         begin = reached
 
 

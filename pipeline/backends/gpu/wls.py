@@ -1,7 +1,7 @@
 """Weighted least squares on the device: our kernels feed cuBLAS, cuSOLVER factorises all classes at once.
 
-Every function takes X as a device array or as a :class:`~pipeline.backends.gpu.matrix.HostMatrix` that streams
-through the device, and works on as many rows at a time as memory allows. Sums over chunks of rows are in float64.
+Every function takes X as a device array or as another kind of matrix (:mod:`pipeline.backends.gpu.matrix`), and works
+on as many rows at a time as memory allows. Sums over chunks of rows are in float64.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from pipeline.backends import fits, philox
 from pipeline.backends.gpu import blas, launch, memory, namespace, wls_plan
 from pipeline.backends.gpu.cholesky import Systems
-from pipeline.backends.gpu.matrix import empty_matrix, fill_rows, over_rows
+from pipeline.backends.gpu.matrix import device_rows, empty_matrix, fill_rows, over_rows
 from pipeline.backends.protocol import ComponentwiseSums, Sums, WlsFit
 from pipeline.spans import part as measured
 
@@ -34,8 +34,7 @@ def column_moments(X: Any, sample_weight: Any = None) -> tuple[Any, Any]:
     n, p = X.shape
     s = cp.ones(n) if sample_weight is None else sample_weight.astype(cp.float64)
     total = s.sum()
-    first = X[:1].astype(cp.float64)
-    first = cp.asarray(first.host[0]) if not isinstance(first, cp.ndarray) else first[0]
+    first = device_rows(X, slice(0, 1))[0].astype(cp.float64)
     mean, square = cp.zeros(p), cp.zeros(p)
     work_bytes = 3 * 8 * p
 
@@ -63,8 +62,7 @@ def _settle_constants(X: Any, s: Any, mean: Any, variance: Any) -> None:
         return
     row = int(cp.argmax(s > 0))
     columns = cp.asarray(columns)
-    value = cp.asarray(X[row : row + 1].host)[0] if not isinstance(X, cp.ndarray) else X[row]
-    value = cp.take(value, columns)
+    value = cp.take(device_rows(X, slice(row, row + 1))[0], columns)
     differs = cp.zeros(len(columns), dtype=bool)
 
     def look(part: slice, block: Any) -> None:
@@ -287,7 +285,8 @@ def apply(X: Any, center: Any, coef: Any, intercept: Any) -> Any:
     n, q = X.shape
     center, coef = center.astype(X.dtype, copy=False), coef.astype(X.dtype, copy=False)
     intercept = intercept.astype(X.dtype, copy=False)
-    out = cp.empty((n, coef.shape[1]), dtype=X.dtype)
+    J = coef.shape[1]
+    out = memory.whole(lambda: cp.empty((n, J), dtype=X.dtype), f"values of {n} rows and {J} classes")
 
     def work(part: slice, block: Any) -> None:
         out[part] = cp.matmul(block - center, coef) + intercept

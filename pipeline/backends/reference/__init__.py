@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pipeline.backends.host import first_not_finite, get, holds, map_images, put, rows
+from pipeline.backends.host import first_not_finite, get, holds, in_room, map_images, put, resident, rows
 from pipeline.backends.reference import hog, pca, preprocess, wls
 
 __all__ = [
@@ -16,11 +16,13 @@ __all__ = [
     "get",
     "hog",
     "holds",
+    "in_room",
     "map_images",
     "name",
     "pca",
     "preprocess",
     "put",
+    "resident",
     "rows",
     "scores",
     "threads",
