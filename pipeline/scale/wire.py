@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline.backends.protocol import Sums
-from pipeline.boosting.partition import Moments, Report, pooled
+from pipeline.boosting.partition import Moments, Report, Request, pooled
 
 
 @dataclass(frozen=True)
@@ -171,6 +171,20 @@ def tree(owners: Sequence[str], first: int = 0, size: int | None = None) -> Node
     if first + half >= stop:
         return left
     return Pair(left, tree(owners, first + half, half))
+
+
+def leaves(node: Node) -> list[Leaf]:
+    """Return the leaves of a tree, in order."""
+    return [node] if isinstance(node, Leaf) else leaves(node.left) + leaves(node.right)
+
+
+def awaited(order: Order) -> int:
+    """Return about how many bytes the answer to an order has: those of its Gram matrices, which are most of it."""
+    if order.what not in ("sums", "advance"):
+        return 0
+    asked = [one for one in order.arguments if isinstance(one, Request)]
+    counts = ((one.classes.stop - one.classes.start, one.basis.size) for one in asked)
+    return sum(8 * (classes * q * (q + 1) // 2) for classes, q in counts)
 
 
 def numbers_up(q: int, classes: int, fitted: int, componentwise: bool = False) -> int:
