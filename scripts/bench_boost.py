@@ -29,7 +29,8 @@ from pipeline import backends
 from pipeline.boosting.learners import Componentwise, Design, RandomFeatures, Ridge, Subspace
 from pipeline.boosting.loop import History, Rules, boost
 from pipeline.boosting.loss import softmax, working_response
-from pipeline.boosting.partition import Frame, Partition
+from pipeline.boosting.messages import Frame
+from pipeline.boosting.partition import Partition
 from pipeline.boosting.team import Team
 
 L2 = 1.0

@@ -181,7 +181,7 @@ def test_a_worker_that_does_not_answer_is_out_of_reach():
 @pytest.mark.parametrize(("classes", "q", "few"), [(10, 128, True), (10, 512, True), (1, 3240, False)])
 def test_large_sums_are_added_by_the_workers(classes, q, few):
     """Two Gram matrices of 3240 columns, 42 MB each, are more than one process should take at once."""
-    from pipeline.boosting.partition import Basis, Request
+    from pipeline.boosting.messages import Basis, Request
     from pipeline.scale.wire import Order, tree
 
     order = Order("train", "sums", (Request(Basis(0, q), slice(0, classes)),))

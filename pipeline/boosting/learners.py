@@ -15,7 +15,7 @@ import numpy as np
 from pipeline.backends import fits
 from pipeline.backends.protocol import Sums
 from pipeline.boosting.checks import width_range
-from pipeline.boosting.partition import Basis, Move, Request
+from pipeline.boosting.messages import Basis, Move, Request
 from pipeline.boosting.steps import Step
 from pipeline.boosting.team import Team
 from pipeline.spans import part, span

@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.boosting.learners import Design, Learner
 from pipeline.boosting.loss import SCORE_LIMIT
-from pipeline.boosting.partition import Move
+from pipeline.boosting.messages import Move
 from pipeline.boosting.steps import Step, evaluate
 from pipeline.boosting.team import Team
 from pipeline.spans import span

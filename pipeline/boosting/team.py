@@ -9,7 +9,8 @@ import numpy as np
 
 from pipeline.backends import fits
 from pipeline.backends.protocol import Sums
-from pipeline.boosting.partition import Frame, Moments, Move, Partition, Report, Request, pooled
+from pipeline.boosting.messages import Frame, Moments, Move, Report, Request, pooled
+from pipeline.boosting.partition import Partition
 from pipeline.boosting.steps import Step
 
 if TYPE_CHECKING:

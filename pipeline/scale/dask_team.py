@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.boosting.partition import Frame, Move
+from pipeline.boosting.messages import Frame, Move
 from pipeline.boosting.steps import Step
 from pipeline.boosting.team import Team
 from pipeline.scale import held

@@ -13,7 +13,8 @@ import numpy as np
 
 from pipeline import backends, config, datasets
 from pipeline.boosting import LogitBoostClassifier
-from pipeline.boosting.partition import Partition, Report
+from pipeline.boosting.messages import Report
+from pipeline.boosting.partition import Partition
 from pipeline.datasets.pieces import Piece, read_piece
 from pipeline.errors import DataError
 from pipeline.features import HogExtractor

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline.backends.protocol import Sums
-from pipeline.boosting.partition import Moments, Report, Request, pooled
+from pipeline.boosting.messages import Moments, Report, Request, pooled
 
 
 @dataclass(frozen=True)
