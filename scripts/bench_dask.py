@@ -131,7 +131,7 @@ def main() -> None:
             if repeat:
                 local.append(found)
                 dask.append(other)
-                sent.append(traffic(cluster) - before)
+                sent.append(traffic(cluster) - before + watched.crew.straight)
     report(arguments, local, dask, watched, sent)
     print("peak memory: " + ", ".join(f"{name} {size / 1e6:.0f} MB" for name, size in peaks.found.items()))
 

@@ -53,6 +53,8 @@ class Request:
     totals: bool = True  # the sums that are of all classes, too
     componentwise: bool = False  # of single features: no Gram matrices
     gram_precision: str = "full"
+    # The columns of the round after, if there is something to make of them: who has answered may do so meanwhile.
+    after: Basis | None = None
 
     def looks_at(self) -> tuple[Basis, ...]:
         """Return whose columns the rows are looked at for."""

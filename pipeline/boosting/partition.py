@@ -82,6 +82,8 @@ class Partition:
         self.total = float(weight.sum())
         self._moved: Array = None
         self._forget()
+        self._after: Basis | None = None
+        self._prepared: tuple[Basis, Array, Array] | None = None
 
     def __len__(self) -> int:
         return self.rows.shape[0]
@@ -124,6 +126,7 @@ class Partition:
         backend, xp = self.backend, self.backend.xp
         self.frame = frame
         self._forget()
+        self._after = self._prepared = None
         self.center = backend.put(frame.center)
         self.weight = backend.put(self.sample_weight.astype(frame.dtype))
         self.labels = None if self.streams else self._labels(slice(0, len(self)))
@@ -204,7 +207,17 @@ class Partition:
             if request is not None:
                 total = fits.add(total, self._sums(request, part, X, moved))
         self._coming, self._targets = self._targets, None  # they are those of scores that are not kept yet
+        self._after = request.after if request is not None else None
         return Report(max((p[0] for p in pairs), default=0.0), sum(p[1] for p in pairs), total)
+
+    def prepare(self) -> None:
+        """Make the columns that the round after will need, as the last request foretold: before they are asked for."""
+        after, self._after = self._after, None
+        if after is None or self.streams or not len(self):
+            return
+        kept, self._columns = self._columns, None
+        self._basis(after, self.rows, "columns")
+        self._prepared, self._columns = self._columns, kept
 
     def _advanced(self, part: slice, values: Array, factor: float) -> tuple[Array, Array]:
         """Return F + factor (values - their row mean), and (2,): its largest absolute value, its log-loss sum.
@@ -269,6 +282,9 @@ class Partition:
     def _basis(self, basis: Basis, X: Array, stage: str) -> tuple[Array, Array]:
         """Return the columns of a basis and what is still to be subtracted from them."""
         if self._columns is not None and basis.same(self._columns[0]):
+            return self._columns[1:]
+        if self._prepared is not None and basis.same(self._prepared[0]):
+            self._columns, self._prepared = self._prepared, None
             return self._columns[1:]
         wls, seed = self.backend.wls, self.frame.seed
         if basis.gamma is None and basis.columns is None:

@@ -77,7 +77,7 @@ def load_of(cfg: config.Train, extractor: HogExtractor, total: int, classes: int
     q = {"subspace": min(settings.subspace_size, p), "random_features": settings.n_components}.get(learner, p)
     double = settings.dtype is config.FloatType.float64 or total * p <= 1 << 17
     item, feature = 8 if double else 4, np.dtype(extractor.dtype).itemsize
-    columns = 2 * q * item if q < p or learner == "random_features" else 0
+    columns = 3 * q * item if q < p or learner == "random_features" else 0
     sums = 8 * 6 * p * classes if learner == "componentwise" else 8 * q * q * 6
     pixels = cfg.chunk * cfg.image.height * cfg.image.width * 12
     image = p * max(item, feature) + columns + 16 * classes * item + 64

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator
+from concurrent import futures
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -22,6 +23,8 @@ from pipeline.features.images import features
 from pipeline.model import Model, fitted_extractor
 from pipeline.scale.wire import Answer, Begun, Order, Share, folded, packed
 
+# Does what can be done before it is asked for, while answers travel and the process that asks solves.
+_MEANWHILE = futures.ThreadPoolExecutor(1, "hogboost-meanwhile")
 _AT_WORK = threading.RLock()  # one task at a time in a process: its kernels use all the threads it was given
 
 
@@ -195,6 +198,11 @@ class Held:
                 return Answer(None, (self.number,))
             return Answer(self._of(team, order, backend))
 
+    def prepare(self, name: str) -> None:
+        """Make the columns that a team will be asked for next; an order that comes meanwhile waits."""
+        with self._lock, self.working():
+            self.teams[name].partition.prepare()
+
     def _of(self, team: _Team, order: Order, backend: Any) -> Any:
         partition, arguments, lower = team.partition, order.arguments, backend.name == "gpu"
         if order.what == "advance":
@@ -278,7 +286,13 @@ def begin(held: Held, team: str, begun: Begun, scores: np.ndarray | None) -> Ans
 
 def ask(order: Order, *pieces: Held) -> Answer:
     """Ask neighbouring pieces, and add what they say."""
-    return folded([one.answer(order) for one in pieces])
+    answer = folded([one.answer(order) for one in pieces])
+    if order.what == "advance" and not answer.lost:
+        for (
+            one
+        ) in pieces:  # an error there is met again when the columns are asked for: nobody need look for it
+            _MEANWHILE.submit(one.prepare, order.team)
+    return answer
 
 
 def ask_one(held: Held, order: Order) -> Answer:
