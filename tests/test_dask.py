@@ -364,6 +364,22 @@ def test_rows_are_never_sent():
     assert one.answer(wire.Order("train", "sums", kept=3)) == Answer(None, (0,))
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_change_places(seed):
+    """Rows to fit, to watch and to hold out lie together afterwards, in the memory in which they lay."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(301, 3))
+    order = rng.permutation(301)
+    cuts = [(0, 301, 301), (200, 250, 301), (170, 170, 260), (0, 0, 0)][seed]
+    wanted = [np.sort(order[a:b]).astype(np.int32) for a, b in zip((0, *cuts), cuts, strict=False)]
+    before, memory = X.copy(), X
+    found = held.divided_in_place(X, wanted)
+    for rows, numbers in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(rows, before[numbers])
+        assert not len(rows) or np.shares_memory(rows, memory)
+    assert held.divided_in_place(X, [np.arange(4), np.arange(3, 5)]) is None  # a row in two
+
+
 # ---- memory ----
 
 

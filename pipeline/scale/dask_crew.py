@@ -16,7 +16,8 @@ from pipeline.errors import ClusterError
 from pipeline.scale import held, placing
 from pipeline.scale.dask_cluster import POLL, Cluster
 from pipeline.scale.dask_ways import Coming, Straight, few, reached
-from pipeline.scale.held import Past, Recipe, Told
+from pipeline.scale.held import Past, Told
+from pipeline.scale.recipe import Recipe
 from pipeline.scale.wire import Answer, Begun, Leaf, Node, Order, added, payload, tree
 
 PATIENCE = 8  # losses of one piece, without any answer in between, after which the run stops

@@ -17,7 +17,8 @@ from pipeline.scale import held, placing
 from pipeline.scale.dask_cluster import Cluster
 from pipeline.scale.dask_crew import Crew
 from pipeline.scale.dask_team import DaskTeam
-from pipeline.scale.held import Own, Recipe, Told
+from pipeline.scale.held import Own, Told
+from pipeline.scale.recipe import Recipe
 from pipeline.scale.wire import Order
 
 UNKNOWN = 2 << 30  # bytes that a worker without a limit is taken to have for sums
@@ -183,23 +184,18 @@ def fit(
         cuts = np.cumsum(sizes)[:-1]
         alike = bool((weight == 1.0).all())
         own = zip(shares[name], np.split(codes.astype(np.int32), cuts), np.split(weight, cuts), strict=True)
-        crew, dtype = kept.crew, unfitted.dtype_
+        crew = kept.crew
         for past, (rows, mine, weights) in zip(crew.past, own, strict=True):
-            past.dtype, past.teams[name] = dtype, Own(rows, mine, None if alike else weights)
-        _all(crew, "enroll", held.enroll, lambda i: (name, crew.past[i].teams[name], dtype))
+            past.dtype, past.teams[name] = unfitted.dtype_, Own(rows, mine, None if alike else weights)
         if name == last:
             for past, rows in zip(crew.past, kept.divided(held_out), strict=True):
                 past.held_out = rows
-            _all(crew, "settle", held.settle, lambda i: (crew.past[i].held_out,))
+            for _ in crew.each("divide", held.divide, lambda i: (crew.past[i],)):
+                pass
         return DaskTeam(backends.get("cpu"), crew, name, sizes, float(weight.sum()), kept.gram_bytes)
 
     y_watched = labels[np.sort(watched)] if len(watched) else None
     return unfitted.fit_teams(team, n_features, labels[np.sort(fitted)], y_watched, **hooks)
-
-
-def _all(crew: Crew, what: str, function: Callable[..., Any], arguments: Callable[[int], tuple]) -> None:
-    for _ in crew.each(what, function, arguments):
-        pass
 
 
 def probabilities(kept: Kept, classifier: LogitBoostClassifier, held_out: np.ndarray) -> np.ndarray:
