@@ -373,7 +373,10 @@ def test_without_dask_the_command_that_installs_it_is_told(call, monkeypatch):  
         (["scale.tls_ca=photos/a/00.png"], "is for a cluster that is there; give its scale.scheduler=tls://"),
         (["scale.scheduler=tls://127.0.0.1:1", "scale.tls_key=photos/a/00.png"], "give scale.tls_cert=, too"),
         (["classifier.trim=0.1"], "classifier.trim=0.1 needs the weights of all images"),
-        (["reduce=pca"], "reduce=pca needs all features at once"),
+        (
+            ["reduce=pca"],
+            "reduce=pca finds its components in the features of all images at once, which scale=dask",
+        ),
         (["backend=reference"], "scale=dask works with backend=cpu or gpu"),
         (["backend=gpu", "scale.processes=true"], "pip install dask-cuda"),
         (["scale.memory_limit=400MB"], "limit is 400 MB; give"),
