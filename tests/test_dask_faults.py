@@ -210,7 +210,7 @@ def test_what_a_task_itself_meets_is_no_lost_worker():
 def test_a_cluster_that_hangs_or_is_closed_is_told(monkeypatch):
     import asyncio
 
-    async def hanging(*arguments):
+    async def hanging(*arguments, **more):
         await asyncio.sleep(60)
 
     with dask_cluster.connected(dask_runs.scale(workers=1, wait=0.5), "cpu") as cluster:
@@ -317,6 +317,69 @@ def test_sigterm_ends_the_run_and_its_workers_in_one_line(tmp_path):
     assert line.endswith(f"go on with: {checkpoint.command(tmp_path / 'run')}")
     assert not psutil.wait_procs(workers, timeout=10)[1]
     assert not list(tmp_path.rglob("*.part"))
+
+
+@pytest.mark.parametrize("when", ["hog", "predict"])
+def test_a_scheduler_lost_before_any_round_is_told_with_what_to_do(call, monkeypatch, tmp_path, when):  # noqa: F811
+    """In HoG there is no checkpoint to go on from; predict has none ever."""
+    from pipeline.scale import dask_predict
+    from pipeline.scale.dask_crew import Crew
+
+    if when == "predict":
+        status, _, err = call("train", *WORDS, *MADE, "classifier.n_rounds=2", "hydra.run.dir=model")
+        assert status == 0, err
+    with dask_runs.scheduler(tmp_path) as (running, address), dask_runs.started(address, 1):
+        read, label = Crew.read, dask_predict.label
+
+        def losing(self):
+            running.kill()
+            yield from read(self)
+
+        def losing_parts(cluster, *arguments):
+            running.kill()
+            yield from label(cluster, *arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Crew, "read", losing)
+            patch.setattr(dask_predict, "label", losing_parts)
+            here = ["scale=dask", f"scale.scheduler={address}", "scale.wait=20", "hydra.run.dir=run"]
+            if when == "hog":
+                status, _, err = call("train", *WORDS, *MADE, *here)
+            else:
+                status, _, err = call(
+                    "predict", "model=model/model.npz", "data=synthetic", "data.n=400", *here
+                )
+    assert status == 2
+    [line] = told(err)
+    assert f"the Dask scheduler {address} was lost (" in line
+    end = "; no checkpoint was written yet: then train anew" if when == "hog" else ""
+    assert line.endswith("); start it and its workers again" + end)
+
+
+def test_a_worker_lost_while_it_tells_its_versions_is_no_lost_scheduler(monkeypatch):
+    """Seen when workers were killed at random: the worker's connection closes, the scheduler is there."""
+    with dask_runs.connected(2) as cluster:
+        run = cluster.client._run
+
+        async def lossy(*arguments, **more):
+            found = await run(*arguments, **more)
+            return {
+                place: CommClosedError("Stream is closed") if i == 0 else one
+                for i, (place, one) in enumerate(found.items())
+            }
+
+        async def ignorant(*arguments, **more):
+            return dict.fromkeys(
+                await run(*arguments, **more), ModuleNotFoundError("No module named 'pipeline'")
+            )
+
+        from distributed.comm import CommClosedError
+
+        monkeypatch.setattr(cluster.client, "_run", lossy)
+        assert cluster.check_versions() == []
+        monkeypatch.setattr(cluster.client, "_run", ignorant)
+        with pytest.raises(ClusterError, match="cannot import this program"):
+            cluster.check_versions()
 
 
 # ---- names that lead elsewhere ----
