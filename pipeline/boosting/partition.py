@@ -7,12 +7,13 @@ mathematics of a round that looks at rows is here; the loop adds the partitions'
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipeline.backends import fits
 from pipeline.backends.protocol import Sums
+from pipeline.boosting.blocks import Picked, picked_columns
 from pipeline.boosting.loss import SCORE_LIMIT, WEIGHT_FLOOR, log_loss_sum, softmax, trim, working_response
 from pipeline.boosting.messages import Basis, Frame, Moments, Move, Report, Request, pooled
 from pipeline.boosting.steps import Step, evaluate
@@ -25,35 +26,6 @@ if TYPE_CHECKING:
 Array = Any
 
 SLICE = 256  # rows of a block whose moments are taken at a time: they are copied in float64
-
-
-class RowBlocks(Protocol):
-    """Rows that do not lie in memory at once."""
-
-    shape: tuple[int, int]  # (n, p)
-
-    def blocks(self, dtype: str, columns: np.ndarray | None = None) -> Iterator[tuple[int, int, Array]]:
-        """Yield (begin, end, X[begin:end]) in order, where the backend works; each is valid until the next.
-
-        With `columns`, rising, only those: X[begin:end, columns].
-        """
-
-    def classes_at_once(self, q: int) -> int:
-        """Return for how many classes memory holds the Gram matrices of q columns."""
-
-
-class Picked(NamedTuple):
-    """Some columns of rows."""
-
-    values: Array  # (m, u)
-    columns: np.ndarray  # (u,), rising
-
-
-def _picked(bases: tuple[Basis, ...]) -> np.ndarray | None:
-    """Return the columns of several bases together; None if one of them needs all."""
-    if not bases or any(one.columns is None for one in bases):
-        return None
-    return np.unique(np.concatenate([one.columns for one in bases if one.columns is not None]))
 
 
 class Partition:
@@ -97,7 +69,7 @@ class Partition:
     def _blocks(self, dtype: str | None = None, *bases: Basis) -> Iterator[tuple[slice, Array]]:
         """Yield slices and their rows: where they stream, only the columns that `bases` need, if those say which."""
         if self.streams:
-            picked = _picked(bases)
+            picked = picked_columns(bases)
             for begin, end, X in self.rows.blocks(dtype or self.frame.dtype, picked):
                 yield slice(begin, end), X if picked is None else Picked(X, picked)
         elif len(self):
