@@ -83,7 +83,7 @@ class Watched:
             self.crew = crew
             return answer
 
-        dask_crew.Crew.ask = asked  # type: ignore[method-assign]
+        dask_crew.Crew.ask = asked  # type: ignore[method-assign, assignment]
 
 
 def once(arguments: argparse.Namespace, folder: Path, scale: config.Scale) -> tuple[dict[str, float], float]:
