@@ -241,8 +241,8 @@ class Keeper:
             raise OutputError(f"{error}; mend that, then {self._way_on()}") from error
         except ClusterError as error:
             if not self._kept:
-                raise ClusterError(f"{error}; no checkpoint was written yet: train anew") from error
-            raise ClusterError(f"{error}; {self._way_on()}") from error
+                raise ClusterError(f"{error}; no checkpoint was written yet: then train anew") from error
+            raise ClusterError(f"{error}; then {self._way_on()}") from error
         except OSError as error:  # a library's: what this program writes raises OutputError
             if not self._kept or error.errno not in _FULL:
                 raise

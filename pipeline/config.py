@@ -120,9 +120,7 @@ class Predict:
     """``python -m pipeline predict``; image size, preprocessing, HoG and reduction come from the model."""
 
     model: str = MISSING  # the model.npz of a train run
-    out: str | None = (
-        None  # CSV file to write; null: predictions.csv in the run folder; scale=dask: a new folder
-    )
+    out: str | None = None  # CSV file; null: predictions.csv in the run folder; scale=dask: a new folder
     format: str = "csv"  # scale=dask: csv or parquet, of the parts
     chunk: int = 1024  # images in memory at a time; fewer need less memory
     backend: Backend = field(default_factory=Backend)

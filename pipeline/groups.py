@@ -201,12 +201,8 @@ class Scale:
     """Group ``scale``: how far the work goes beyond the memory of one process, or beyond one machine."""
 
     name: ScaleName = ScaleName.local  # what scale=... chose
-    store: str | None = (
-        None  # outofcore: folder for the chunks; null: in the run folder, removed after the run
-    )
-    memory_limit: str | None = (
-        "2GB"  # outofcore: of this process, at most; dask: of a worker, null: its share
-    )
+    store: str | None = None  # outofcore: folder for the chunks; null: in the run folder, removed at the end
+    memory_limit: str | None = "2GB"  # outofcore: of this process; dask: of a worker, null: its share
     partitions: int | None = 1  # parts whose sums are added; dask: null: from the workers' memory
     scheduler: str | None = None  # dask: tcp://host:8786 or tls://host:8786; null: workers on this machine
     workers: int = 0  # dask: processes, 0: one per core or GPU; with scheduler: how many to wait for, 0: any

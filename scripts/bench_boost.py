@@ -31,7 +31,8 @@ import numpy as np
 from pipeline import backends
 from pipeline.boosting.learners import Componentwise, Design, RandomFeatures, Ridge, Subspace
 from pipeline.boosting.loop import History, Rules, boost
-from pipeline.boosting.partition import Frame, Partition
+from pipeline.boosting.messages import Frame
+from pipeline.boosting.partition import Partition
 from pipeline.boosting.team import Team
 from pipeline.profiling.counts_rounds import lines_read
 

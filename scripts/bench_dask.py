@@ -83,7 +83,7 @@ class Watched:
             self.crew = crew
             return answer
 
-        dask_crew.Crew.ask = asked  # type: ignore[method-assign]
+        dask_crew.Crew.ask = asked  # type: ignore[method-assign, assignment]
 
 
 def once(arguments: argparse.Namespace, folder: Path, scale: config.Scale) -> tuple[dict[str, float], float]:
@@ -131,7 +131,7 @@ def main() -> None:
             if repeat:
                 local.append(found)
                 dask.append(other)
-                sent.append(traffic(cluster) - before)
+                sent.append(traffic(cluster) - before + watched.crew.straight)
     report(arguments, local, dask, watched, sent)
     print("peak memory: " + ", ".join(f"{name} {size / 1e6:.0f} MB" for name, size in peaks.found.items()))
 

@@ -16,7 +16,8 @@ from pipeline import backends
 from pipeline.boosting import LogitBoostClassifier
 from pipeline.boosting.learners import Design, make_learner
 from pipeline.boosting.loop import History, Rules, boost
-from pipeline.boosting.partition import Frame, Partition
+from pipeline.boosting.messages import Frame
+from pipeline.boosting.partition import Partition
 from pipeline.boosting.team import Team
 from tests.conftest import DATA
 

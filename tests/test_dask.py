@@ -157,7 +157,10 @@ def counted(cluster, learner, J, rounds, dtype="float32"):
 
 @pytest.mark.parametrize("learner", ["subspace", "ridge", "componentwise"])
 def test_bytes_of_a_round_are_those_on_paper(cluster, learner):
-    """Float32: one exchange a round; of three rounds more, the bytes are three times the formula."""
+    """Float32: one exchange a round; of three rounds more, the bytes are three times the formula.
+
+    A message to each worker, and one from each: whether their sums are added on the way or here.
+    """
     J, p = 5, 108
     more = counted(cluster, learner, J, 5) - counted(cluster, learner, J, 2)
     q = {"subspace": 20, "random_features": 32}.get(learner, p)
@@ -211,6 +214,90 @@ def test_triangles_come_back(lower):
     sums = Sums(None, None, None, None, given)
     back = wire.unpacked(wire.packed(sums, lambda one: one, lower))
     np.testing.assert_array_equal(back.gram, np.triu(whole))
+
+
+# ---- while answers travel ----
+
+
+@pytest.mark.parametrize("learner", ["subspace", "random_features"])
+def test_columns_made_beforehand_are_those_of_the_round(monkeypatch, learner):
+    """A partition that was told of the round after makes its columns before it is asked; the sums are the same."""
+    from pipeline import backends
+    from pipeline.boosting.messages import Basis, Frame, Move, Request
+    from pipeline.boosting.partition import Partition
+
+    rng, n, p, q, J = np.random.default_rng(1), 300, 40, 8, 3
+    X, codes = rng.normal(size=(n, p)), np.arange(n) % J
+    named = learner == "subspace"
+    bases = [
+        Basis(i, q, np.sort(rng.choice(p, q, replace=False)) if named else None, None if named else 0.02)
+        for i in range(4)
+    ]
+    backend, made = backends.get("cpu"), []
+    for name in ("gather", "random_features"):
+        make = getattr(backend.wls, name)
+        monkeypatch.setattr(
+            backend.wls, name, lambda *given, make=make: made.append(given[1]) or make(*given)
+        )
+
+    def rounds(prepares: bool) -> list:
+        part = Partition(backend, X, codes, np.ones(n))
+        part.begin(Frame(X.mean(axis=0), J, 5, "float64", 3.0, "gradient"), [])
+        reports, counts = [part.sums(Request(bases[0], slice(0, J)))], []
+        for i in range(3):
+            coef = np.full((q, J), 0.01) * np.arange(J)
+            after = bases[i + 2] if i < 2 else None
+            made.clear()
+            reports.append(
+                part.advance(
+                    Move(bases[i], coef, np.zeros(J), 0.3), Request(bases[i + 1], slice(0, J), after=after)
+                )
+            )
+            counts.append(len(made))
+            part.keep()
+            if prepares:
+                part.prepare()
+                part.prepare()  # there is nothing more to make
+        assert counts == ([1, 0, 0] if prepares else [1, 1, 1])
+        return reports
+
+    for one, other in zip(rounds(True), rounds(False), strict=True):
+        pair = [getattr(sums, "sums", sums) for sums in (one, other)]
+        for mine, theirs in zip(*pair, strict=True):
+            if mine is None:
+                continue
+            np.testing.assert_array_equal(mine, theirs)
+
+
+def test_a_fit_foretells_its_columns(cluster, monkeypatch):
+    """All rounds but the first and the second find their columns made; the model has the same bits without that."""
+    from pipeline.boosting.partition import Partition
+    from pipeline.scale.dask_team import DaskTeam
+
+    cfg = dask_runs.settings("subspace", "float32", 2600, 3)
+    index = np.arange(2600)
+    rows = index[index % 5 > 0], index[index % 5 == 0]
+    prepare, found = Partition.prepare, []
+
+    def preparing(self):
+        prepare(self)
+        found.append(self._prepared is not None)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Partition, "prepare", preparing)
+        one = dask_runs.Fitted(cluster(2), cfg, 2, *rows)
+        held._MEANWHILE.submit(int).result()  # those before it are done
+    assert len(found) == 2 * cfg.classifier.n_rounds  # of each partition
+    assert sum(found) <= 2 * (cfg.classifier.n_rounds - 2)  # the last two rounds are followed by none
+    assert sum(found) > 0
+    begin = DaskTeam.begin
+
+    def beginning(self, *arguments):
+        self.prepares = False
+        begin(self, *arguments)
+
+    monkeypatch.setattr(DaskTeam, "begin", beginning)
+    np.testing.assert_array_equal(dask_runs.Fitted(cluster(2), cfg, 2, *rows).proba, one.proba)
 
 
 # ---- pieces ----
@@ -270,6 +357,22 @@ def test_rows_are_never_sent():
         pickle.dumps(one)
     # a question that the piece cannot answer, since it is another's: it says so
     assert one.answer(wire.Order("train", "sums", kept=3)) == Answer(None, (0,))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_change_places(seed):
+    """Rows to fit, to watch and to hold out lie together afterwards, in the memory in which they lay."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(301, 3))
+    order = rng.permutation(301)
+    cuts = [(0, 301, 301), (200, 250, 301), (170, 170, 260), (0, 0, 0)][seed]
+    wanted = [np.sort(order[a:b]).astype(np.int32) for a, b in zip((0, *cuts), cuts, strict=False)]
+    before, memory = X.copy(), X
+    found = held.divided_in_place(X, wanted)
+    for rows, numbers in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(rows, before[numbers])
+        assert not len(rows) or np.shares_memory(rows, memory)
+    assert held.divided_in_place(X, [np.arange(4), np.arange(3, 5)]) is None  # a row in two
 
 
 # ---- memory ----

@@ -18,7 +18,7 @@ import pytest
 
 from pipeline import checkpoint, files
 from pipeline.errors import ClusterError
-from pipeline.scale import dask_cluster
+from pipeline.scale import dask_cluster, dask_ways
 from tests import dask_runs
 from tests.dask_runs import ROOT
 from tests.test_resume import call, contents, photos  # noqa: F401  fixtures
@@ -41,7 +41,15 @@ def told(err: str) -> list[str]:
 # ---- workers that are killed ----
 
 
-def test_workers_killed_while_reading_and_in_a_round(monkeypatch):
+@pytest.fixture(params=["straight", "by tasks"])
+def way(request, monkeypatch):
+    """Orders go straight to few workers, or by tasks, as they do where workers are many."""
+    if request.param == "by tasks":
+        monkeypatch.setattr(dask_ways, "FEW", 0)
+    return request.param
+
+
+def test_workers_killed_while_reading_and_in_a_round(monkeypatch, way):
     """Of three workers one dies in HoG, one in mid-round, and the third ends with the model of an undisturbed run."""
     cfg = dask_runs.settings("subspace", "float64", 600, 4)
     index = np.arange(600)
@@ -55,21 +63,21 @@ def test_workers_killed_while_reading_and_in_a_round(monkeypatch):
         dask_cluster.connected(dask_runs.scale(scheduler=workers.address, wait=60.0), "cpu") as cluster,
     ):
         cluster.await_workers(3)
-        asked, read, graph = 0, Crew.read, Crew._graph
+        asked, read, ask = 0, Crew.read, Crew._asked
 
         def reading(self):
             workers.kill(0)
             yield from read(self)
 
-        def in_a_round(self, order):
+        def in_a_round(self, order, last):
             nonlocal asked
             asked += 1
             if asked == 6:
                 threading.Timer(0.01, workers.kill, [0]).start()
-            return graph(self, order)
+            return ask(self, order, last)
 
         monkeypatch.setattr(Crew, "read", reading)
-        monkeypatch.setattr(Crew, "_graph", in_a_round)
+        monkeypatch.setattr(Crew, "_asked", in_a_round)
         found = dask_runs.Fitted(cluster, cfg, 4, *rows)
     assert len(workers.running) == 0
     assert sum("lost" in line for line in found.told) == 2
@@ -77,7 +85,7 @@ def test_workers_killed_while_reading_and_in_a_round(monkeypatch):
     np.testing.assert_array_equal(found.classifier.coef_, whole.classifier.coef_)
 
 
-def test_pieces_that_a_worker_lacks_are_made_again():
+def test_pieces_that_a_worker_lacks_are_made_again(way):
     """A worker that comes back under its old address knows nothing: its pieces are read, and their rounds repeated."""
     cfg = dask_runs.settings("random_features", "float64", 400, 3)
     index = np.arange(400)
@@ -142,6 +150,45 @@ def test_results_that_a_lost_connection_took_are_made_again(monkeypatch):
         assert len(asked) == PATIENCE + 1
 
 
+def test_few_workers_answer_straight_and_give_the_bits_of_the_tree(monkeypatch):
+    """Two workers: their sums come home at once, and are what the tree gives. Out of reach, all goes by tasks."""
+    from pipeline.scale.dask_crew import Crew
+
+    cfg = dask_runs.settings("subspace", "float32", 2600, 3)
+    index = np.arange(2600)
+    rows = index[index % 5 > 0], index[index % 5 == 0]
+    graphs, graph = [], Crew._graph
+    monkeypatch.setattr(Crew, "_graph", lambda self, order: graphs.append(order.what) or graph(self, order))
+    with dask_runs.connected(2) as cluster:
+        found = dask_runs.Fitted(cluster, cfg, 3, *rows)
+        assert graphs == ["moments"]  # the first order shows the scheduler that somebody is at work
+        crew = found.kept.crew
+        assert crew.straight == 2 * (crew.exchanged[1] - 2 * 8 * 108)  # of each worker one message, no larger
+        monkeypatch.setattr("pipeline.scale.dask_crew.reached", lambda cluster, workers: False)
+        other = dask_runs.Fitted(cluster, cfg, 3, *rows)
+    assert other.kept.crew.straight == 0
+    assert other.kept.crew.exchanged == crew.exchanged
+    assert len(graphs) == 1 + 1 + 1 + cfg.classifier.n_rounds
+    np.testing.assert_array_equal(other.proba, found.proba)
+
+
+def test_a_worker_that_does_not_answer_is_out_of_reach():
+    with dask_runs.connected(1) as cluster:
+        assert dask_ways.reached(cluster, list(cluster.threads()))
+        assert not dask_ways.reached(cluster, ["tcp://127.0.0.1:1"])
+
+
+@pytest.mark.parametrize(("classes", "q", "few"), [(10, 128, True), (10, 512, True), (1, 3240, False)])
+def test_large_sums_are_added_by_the_workers(classes, q, few):
+    """Two Gram matrices of 3240 columns, 42 MB each, are more than one process should take at once."""
+    from pipeline.boosting.messages import Basis, Request
+    from pipeline.scale.wire import Order, tree
+
+    order = Order("train", "sums", (Request(Basis(0, q), slice(0, classes)),))
+    assert dask_ways.few(tree(["a", "b"]), order) is few
+    assert not dask_ways.few(tree(["a", "b", "c", "d", "e"]), order)
+
+
 TRIED: list[int] = []
 
 
@@ -151,7 +198,7 @@ def _refused(piece):
 
 
 def test_what_a_task_itself_meets_is_no_lost_worker():
-    from pipeline.scale.dask_crew import Coming
+    from pipeline.scale.dask_ways import Coming
 
     with dask_runs.connected(1) as cluster:
         coming = Coming(cluster, cluster.client.submit(_refused, 0, pure=False))
@@ -163,7 +210,7 @@ def test_what_a_task_itself_meets_is_no_lost_worker():
 def test_a_cluster_that_hangs_or_is_closed_is_told(monkeypatch):
     import asyncio
 
-    async def hanging(*arguments):
+    async def hanging(*arguments, **more):
         await asyncio.sleep(60)
 
     with dask_cluster.connected(dask_runs.scale(workers=1, wait=0.5), "cpu") as cluster:
@@ -188,7 +235,7 @@ def test_a_cluster_that_hangs_or_is_closed_is_told(monkeypatch):
 # ---- a scheduler that is lost; a run that goes on ----
 
 
-def test_a_lost_scheduler_ends_the_run_and_it_goes_on_to_the_same_model(call, monkeypatch, tmp_path):  # noqa: F811
+def test_a_lost_scheduler_ends_the_run_and_it_goes_on_to_the_same_model(call, monkeypatch, tmp_path, way):  # noqa: F811
     """Scheduler and workers are processes; the scheduler is killed while the fifth order is on its way."""
     from pipeline.scale.dask_crew import Crew
 
@@ -199,17 +246,17 @@ def test_a_lost_scheduler_ends_the_run_and_it_goes_on_to_the_same_model(call, mo
         dask_runs.scheduler(tmp_path) as (running, address),
         dask_runs.started(address, 2),
     ):
-        asked, graph = 0, Crew._graph
+        asked, ask = 0, Crew._asked
 
-        def losing(self, order):
+        def losing(self, order, last):
             nonlocal asked
             asked += 1
             if asked == 9:
                 running.kill()
-            return graph(self, order)
+            return ask(self, order, last)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Crew, "_graph", losing)
+            patch.setattr(Crew, "_asked", losing)
             begin = time.monotonic()
             status, _, err = call(
                 *words, f"scale.scheduler={address}", "checkpoint.rounds=1", "hydra.run.dir=run"
@@ -272,6 +319,69 @@ def test_sigterm_ends_the_run_and_its_workers_in_one_line(tmp_path):
     assert not list(tmp_path.rglob("*.part"))
 
 
+@pytest.mark.parametrize("when", ["hog", "predict"])
+def test_a_scheduler_lost_before_any_round_is_told_with_what_to_do(call, monkeypatch, tmp_path, when):  # noqa: F811
+    """In HoG there is no checkpoint to go on from; predict has none ever."""
+    from pipeline.scale import dask_predict
+    from pipeline.scale.dask_crew import Crew
+
+    if when == "predict":
+        status, _, err = call("train", *WORDS, *MADE, "classifier.n_rounds=2", "hydra.run.dir=model")
+        assert status == 0, err
+    with dask_runs.scheduler(tmp_path) as (running, address), dask_runs.started(address, 1):
+        read, label = Crew.read, dask_predict.label
+
+        def losing(self):
+            running.kill()
+            yield from read(self)
+
+        def losing_parts(cluster, *arguments):
+            running.kill()
+            yield from label(cluster, *arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Crew, "read", losing)
+            patch.setattr(dask_predict, "label", losing_parts)
+            here = ["scale=dask", f"scale.scheduler={address}", "scale.wait=20", "hydra.run.dir=run"]
+            if when == "hog":
+                status, _, err = call("train", *WORDS, *MADE, *here)
+            else:
+                status, _, err = call(
+                    "predict", "model=model/model.npz", "data=synthetic", "data.n=400", *here
+                )
+    assert status == 2
+    [line] = told(err)
+    assert f"the Dask scheduler {address} was lost (" in line
+    end = "; no checkpoint was written yet: then train anew" if when == "hog" else ""
+    assert line.endswith("); start it and its workers again" + end)
+
+
+def test_a_worker_lost_while_it_tells_its_versions_is_no_lost_scheduler(monkeypatch):
+    """Seen when workers were killed at random: the worker's connection closes, the scheduler is there."""
+    with dask_runs.connected(2) as cluster:
+        run = cluster.client._run
+
+        async def lossy(*arguments, **more):
+            found = await run(*arguments, **more)
+            return {
+                place: CommClosedError("Stream is closed") if i == 0 else one
+                for i, (place, one) in enumerate(found.items())
+            }
+
+        async def ignorant(*arguments, **more):
+            return dict.fromkeys(
+                await run(*arguments, **more), ModuleNotFoundError("No module named 'pipeline'")
+            )
+
+        from distributed.comm import CommClosedError
+
+        monkeypatch.setattr(cluster.client, "_run", lossy)
+        assert cluster.check_versions() == []
+        monkeypatch.setattr(cluster.client, "_run", ignorant)
+        with pytest.raises(ClusterError, match="cannot import this program"):
+            cluster.check_versions()
+
+
 # ---- names that lead elsewhere ----
 
 
@@ -326,7 +436,10 @@ def test_without_dask_the_command_that_installs_it_is_told(call, monkeypatch):  
         (["scale.tls_ca=photos/a/00.png"], "is for a cluster that is there; give its scale.scheduler=tls://"),
         (["scale.scheduler=tls://127.0.0.1:1", "scale.tls_key=photos/a/00.png"], "give scale.tls_cert=, too"),
         (["classifier.trim=0.1"], "classifier.trim=0.1 needs the weights of all images"),
-        (["reduce=pca"], "reduce=pca needs all features at once"),
+        (
+            ["reduce=pca"],
+            "reduce=pca finds its components in the features of all images at once, which scale=dask",
+        ),
         (["backend=reference"], "scale=dask works with backend=cpu or gpu"),
         (["backend=gpu", "scale.processes=true"], "pip install dask-cuda"),
         (["scale.memory_limit=400MB"], "limit is 400 MB; give"),

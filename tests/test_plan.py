@@ -336,6 +336,18 @@ def test_energy_has_no_exponent(value: float, words: str) -> None:
     assert plan_tables.watt_hours(value) == words
 
 
+def test_principal_components_have_their_seconds(quick: config.Plan) -> None:
+    """As many as on samples, since a share of the variance says it only after a fit."""
+    quick.reduce = config.Reduce(name=config.ReduceName.pca, variance=0.9)
+    plan.run(quick)
+    content = content_of(quick)
+    [found] = content["plans"]
+    assert {one["stage"]: one["seconds"] for one in found["stages"]}["reduce"] > 0.0
+    kept = content["measured"]["components"]
+    assert 1 < kept < 0.8 * 200  # images of a sample that are fitted to
+    assert content["work"]["components"] == kept
+
+
 def test_several_machines_side_by_side(quick: config.Plan, capsys: pytest.CaptureFixture[str]) -> None:
     quick.machines = ["t4", "server_amd"]
     quick.images = 2_000_000

@@ -12,11 +12,13 @@ from sklearn.utils.validation import check_is_fitted, check_random_state
 
 from pipeline import backends
 from pipeline.boosting import checks, snapshot, state
+from pipeline.boosting.blocks import RowBlocks
 from pipeline.boosting.learners import Design, make_learner
 from pipeline.boosting.linear import LinearModel, importances
 from pipeline.boosting.loop import History, OnRound, Rules, boost, start_scores
 from pipeline.boosting.loss import softmax
-from pipeline.boosting.partition import Frame, Partition, RowBlocks
+from pipeline.boosting.messages import Frame
+from pipeline.boosting.partition import Partition
 from pipeline.boosting.steps import evaluate
 from pipeline.boosting.team import Team
 from pipeline.spans import span

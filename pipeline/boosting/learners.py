@@ -15,7 +15,7 @@ import numpy as np
 from pipeline.backends import fits
 from pipeline.backends.protocol import Sums
 from pipeline.boosting.checks import width_range
-from pipeline.boosting.partition import Basis, Move, Request
+from pipeline.boosting.messages import Basis, Move, Request
 from pipeline.boosting.steps import Step
 from pipeline.boosting.team import Team
 from pipeline.spans import part, span
@@ -81,6 +81,9 @@ class Fitted(NamedTuple):
 class Learner(Protocol):
     """A rule that fits one step."""
 
+    def foreseen(self, design: Design, index: int) -> Basis | None:
+        """Return the columns of round `index` if they can be told before and rows must make them."""
+
     def request(self, design: Design, train: Team, index: int) -> Request:
         """Return the first sums that round `index` needs."""
 
@@ -129,6 +132,11 @@ class _Regression:
     def basis(self, design: Design, index: int) -> Basis:
         """Return the columns of round `index`."""
         raise NotImplementedError
+
+    def foreseen(self, design: Design, index: int) -> Basis | None:
+        """Return the columns of round `index`, unless they are all: drawn from the seed, they are known before."""
+        basis = self.basis(design, index)
+        return None if basis.columns is None and basis.gamma is None else basis
 
     def request(self, design: Design, train: Team, index: int) -> Request:
         """Return the first sums that round `index` needs."""
@@ -196,6 +204,10 @@ class RandomFeatures(_Regression):
 @dataclass(frozen=True)
 class Componentwise:
     """For each class the one feature with the least weighted squared error (the lowest index on ties)."""
+
+    def foreseen(self, design: Design, index: int) -> Basis | None:
+        """Return None: rows make no columns."""
+        return None
 
     def request(self, design: Design, train: Team, index: int) -> Request:
         """Return the sums that round `index` needs."""

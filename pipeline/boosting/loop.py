@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipeline.boosting.learners import Design, Learner
 from pipeline.boosting.loss import SCORE_LIMIT
-from pipeline.boosting.partition import Move
+from pipeline.boosting.messages import Move, Request
 from pipeline.boosting.steps import Step, evaluate
 from pipeline.boosting.team import Team
 from pipeline.spans import span
@@ -96,9 +96,7 @@ def boost(
         fitted = learner.fit(design, train, index)
         factor = rules.learning_rate * (J - 1) / J
         step, move = fitted.step(design.backend.xp, factor, J), fitted.move(factor, J)
-        coming = (
-            learner.request(design, train, index + 1) if train.ahead and index + 1 < rules.n_rounds else None
-        )
+        coming = _coming(design, learner, rules, train, index + 1)
         largest, loss = train.advance(move, coming)
         if largest > SCORE_LIMIT[design.dtype]:
             room = train.room(move)
@@ -132,6 +130,16 @@ def boost(
     if rules.patience is not None and len(history.steps) > start:
         history.best_round = int(np.nanargmin(history.validation_loss)) + 1
     return history
+
+
+def _coming(design: Design, learner: Learner, rules: Rules, train: Team, index: int) -> Request | None:
+    """Return what round `index` will ask of rows that are asked together with the move of the round before."""
+    if not train.ahead or index >= rules.n_rounds:
+        return None
+    request = learner.request(design, train, index)
+    if train.prepares and index + 1 < rules.n_rounds:
+        request = replace(request, after=learner.foreseen(design, index + 1))
+    return request
 
 
 def start_scores(

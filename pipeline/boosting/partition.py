@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipeline.backends import fits
 from pipeline.backends.protocol import Sums
+from pipeline.boosting.blocks import Picked, picked_columns
 from pipeline.boosting.loss import SCORE_LIMIT, WEIGHT_FLOOR, log_loss_sum, softmax, trim, working_response
+from pipeline.boosting.messages import Basis, Frame, Moments, Move, Report, Request, pooled
 from pipeline.boosting.steps import Step, evaluate
 from pipeline.spans import part as measured
 from pipeline.spans import span
@@ -26,126 +27,6 @@ if TYPE_CHECKING:
 Array = Any
 
 SLICE = 256  # rows of a block whose moments are taken at a time: they are copied in float64
-
-
-class RowBlocks(Protocol):
-    """Rows that do not lie in memory at once."""
-
-    shape: tuple[int, int]  # (n, p)
-
-    def blocks(self, dtype: str, columns: np.ndarray | None = None) -> Iterator[tuple[int, int, Array]]:
-        """Yield (begin, end, X[begin:end]) in order, where the backend works; each is valid until the next.
-
-        With `columns`, rising, only those: X[begin:end, columns].
-        """
-
-    def classes_at_once(self, q: int) -> int:
-        """Return for how many classes memory holds the Gram matrices of q columns."""
-
-
-@dataclass(frozen=True)
-class Frame:
-    """What every partition must know of the fit: told once, before the first round."""
-
-    center: np.ndarray  # float64 (p,): the rounds see X - center
-    n_classes: int
-    seed: int
-    dtype: str  # of features, working responses and scores
-    z_max: float
-    clip: str
-    trim: float = 0.0
-
-
-@dataclass(frozen=True)
-class Basis:
-    """The columns that a round fits: some of X, all of X, or random features drawn from (seed, index)."""
-
-    index: int
-    size: int  # number of columns q
-    columns: np.ndarray | None = None
-    gamma: float | None = None
-
-    def same(self, other: Basis | None) -> bool:
-        """Tell whether the columns are the same."""
-        if other is None or (self.index, self.size, self.gamma) != (other.index, other.size, other.gamma):
-            return False
-        if self.columns is None or other.columns is None:
-            return self.columns is other.columns
-        return self.columns is other.columns or np.array_equal(self.columns, other.columns)
-
-
-@dataclass(frozen=True)
-class Request:
-    """The sums that a round needs of the rows, at their scores."""
-
-    basis: Basis
-    classes: slice = field(default_factory=lambda: slice(0, 0))  # those whose Gram matrices are wanted
-    totals: bool = True  # the sums that are of all classes, too
-    componentwise: bool = False  # of single features: no Gram matrices
-    gram_precision: str = "full"
-
-    def looks_at(self) -> tuple[Basis, ...]:
-        """Return whose columns the rows are looked at for."""
-        return (replace(self.basis, columns=None),) if self.componentwise else (self.basis,)
-
-    def same(self, other: Request) -> bool:
-        """Tell whether the sums are the same."""
-        return (
-            (self.classes, self.totals, self.componentwise, self.gram_precision)
-            == (other.classes, other.totals, other.componentwise, other.gram_precision)
-        ) and self.basis.same(other.basis)
-
-
-@dataclass(frozen=True)
-class Move:
-    """What a round adds to the scores: factor (f_j - mean_k f_k), with f = phi @ coef + intercept."""
-
-    basis: Basis
-    coef: Array  # float64 (q, J); (q, 1) if mirrored
-    intercept: Array  # float64 (J,), or (1,)
-    factor: float
-    mirrored: bool = False  # two classes: f of the first is that of the second with the other sign
-
-    @classmethod
-    def of_step(cls, step: Step) -> Move:
-        """Return a finished step, whose factor is in its coefficients, as a move."""
-        basis = Basis(step.index, step.coef.shape[0], step.columns, step.gamma)
-        return cls(basis, step.coef, step.intercept, 1.0)
-
-    def scaled(self, share: float) -> Move:
-        """Return a part of the move."""
-        return replace(self, factor=self.factor * share)
-
-
-class Picked(NamedTuple):
-    """Some columns of rows."""
-
-    values: Array  # (m, u)
-    columns: np.ndarray  # (u,), rising
-
-
-def _picked(bases: tuple[Basis, ...]) -> np.ndarray | None:
-    """Return the columns of several bases together; None if one of them needs all."""
-    if not bases or any(one.columns is None for one in bases):
-        return None
-    return np.unique(np.concatenate([one.columns for one in bases if one.columns is not None]))
-
-
-class Report(NamedTuple):
-    """What a partition tells of a move."""
-
-    largest: float  # absolute score
-    loss: float  # weighted sum of the log-losses
-    sums: Sums | None  # that were asked for at the new scores; None for no rows
-
-
-class Moments(NamedTuple):
-    """Weighted moments of the columns, in host memory."""
-
-    mean: np.ndarray  # float64 (p,)
-    variance: np.ndarray  # float64 (p,), of the population
-    total: float  # sum of the weights
-    rows: int
 
 
 def _in_room(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -191,6 +72,8 @@ class Partition:
         self.total = float(weight.sum())
         self._moved: Array = None
         self._forget()
+        self._after: Basis | None = None
+        self._prepared: tuple[Basis, Array, Array] | None = None
 
     def __len__(self) -> int:
         return self.rows.shape[0]
@@ -204,7 +87,7 @@ class Partition:
     def _blocks(self, dtype: str | None = None, *bases: Basis) -> Iterator[tuple[slice, Array]]:
         """Yield slices and their rows: where they stream, only the columns that `bases` need, if those say which."""
         if self.streams:
-            picked = _picked(bases)
+            picked = picked_columns(bases)
             for begin, end, X in self.rows.blocks(dtype or self.frame.dtype, picked):
                 yield slice(begin, end), X if picked is None else Picked(X, picked)
         elif len(self):
@@ -234,6 +117,7 @@ class Partition:
         backend, xp = self.backend, self.backend.xp
         self.frame = frame
         self._forget()
+        self._after = self._prepared = None
         self.center = backend.put(frame.center)
         self.weight = backend.put(self.sample_weight.astype(frame.dtype))
         self.labels = None if self.streams else self._labels(slice(0, len(self)))
@@ -319,7 +203,17 @@ class Partition:
             if request is not None:
                 total = fits.add(total, self._sums(request, part, X, moved))
         self._coming, self._targets = self._targets, None  # they are those of scores that are not kept yet
+        self._after = request.after if request is not None else None
         return Report(max((p[0] for p in pairs), default=0.0), sum(p[1] for p in pairs), total)
+
+    def prepare(self) -> None:
+        """Make the columns that the round after will need, as the last request foretold: before they are asked for."""
+        after, self._after = self._after, None
+        if after is None or self.streams or not len(self):
+            return
+        kept, self._columns = self._columns, None
+        self._basis(after, self.rows, "columns")
+        self._prepared, self._columns = self._columns, kept
 
     def _advanced(self, part: slice, values: Array, factor: float) -> tuple[Array, Array]:
         """Return F + factor (values - their row mean), and (2,): its largest absolute value, its log-loss sum.
@@ -386,6 +280,9 @@ class Partition:
         """Return the columns of a basis and what is still to be subtracted from them."""
         if self._columns is not None and basis.same(self._columns[0]):
             return self._columns[1:]
+        if self._prepared is not None and basis.same(self._prepared[0]):
+            self._columns, self._prepared = self._prepared, None
+            return self._columns[1:]
         wls, seed = self.backend.wls, self.frame.seed
         if basis.gamma is None and basis.columns is None:
             return X, self.center
@@ -418,19 +315,3 @@ class Partition:
         if not self.streams:
             self._values, self._columns = (move.basis, values), None
         return values
-
-
-def pooled(found: list[Moments]) -> Moments | None:
-    """Return the moments of several sets of rows (Chan, Golub and LeVeque, The American Statistician 37, 1983).
-
-    A column that holds one value in all of them keeps exactly that value as its mean, and 0 as its variance.
-    """
-    if len(found) < 2:
-        return found[0] if found else None
-    total = sum(one.total for one in found)
-    shift = found[0].mean
-    mean = shift + sum((one.total / total) * (one.mean - shift) for one in found)
-    variance = sum((one.total / total) * (one.variance + (one.mean - mean) ** 2) for one in found)
-    constant = np.all([(one.variance == 0.0) & (one.mean == shift) for one in found], axis=0)
-    mean, variance = np.where(constant, shift, mean), np.where(constant, 0.0, variance)
-    return Moments(mean, variance, total, sum(one.rows for one in found))

@@ -9,7 +9,8 @@ import numpy as np
 
 from pipeline.backends import fits
 from pipeline.backends.protocol import Sums
-from pipeline.boosting.partition import Frame, Moments, Move, Partition, Report, Request, pooled
+from pipeline.boosting.messages import Frame, Moments, Move, Report, Request, pooled
+from pipeline.boosting.partition import Partition
 from pipeline.boosting.steps import Step
 
 if TYPE_CHECKING:
@@ -27,12 +28,14 @@ class Team:
     total : sum of the sample weights
     ahead : whether the sums of a round are asked for together with the move of the round before: where rows stream,
         that saves a pass
+    prepares : whether partitions make the columns of a round while the round before is solved
     """
 
     def __init__(self, backend: Backend, partitions: Sequence[Partition]) -> None:
         self.backend, self.partitions = backend, list(partitions)
         self.total = sum(one.total for one in self.partitions)
         self.ahead = any(one.streams for one in self.partitions)
+        self.prepares = False
         self._ready: tuple[Request, Sums] | None = None
 
     def _ask(self, what: str, *arguments: Any) -> list[Any]:

@@ -34,11 +34,13 @@ COMMANDS: dict[str, Command] = {
         "Labels a folder of images, one file or a packed set, and writes path, label and the probability of\n"
         "each class as CSV: out=FILE.csv, or predictions.csv in the run folder. Image size, preprocessing and\n"
         "HoG come from the model. chunk= images are in memory at a time. In a sweep out= must differ from job\n"
-        "to job.",
+        "to job. scale=dask lets workers of this machine, or of scale.scheduler=tcp://..., label parts of the\n"
+        "images; out= is then a folder of CSV files, or of Parquet files with format=parquet.",
         (
             "model=runs/train/2025-01-31_12-00-00-000000/model.npz data.path=photos",
             "model=model.npz data.path=one.jpg out=label.csv",
             "model=model.npz data.path=photos.npz chunk=256",
+            "scale=dask model=model.npz data.path=photos out=labels format=parquet",
         ),
     ),
     "evaluate": Command(

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import logging
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from pipeline import backends, config, datasets
+from pipeline import backends, config
 from pipeline.checkpoint import Keeper
-from pipeline.commands import keeping, steps, train
+from pipeline.commands import apart, keeping, steps, train
 from pipeline.datasets.pieces import inventory
 from pipeline.features import HogExtractor
 from pipeline.model import Model
 from pipeline.reporting import tables
-from pipeline.reporting.metrics import score
 from pipeline.reporting.progress import progress
 from pipeline.reporting.stages import Stages
-from pipeline.scale import outofcore
 
 if TYPE_CHECKING:
     from pipeline.datasets.pieces import Inventory
@@ -92,31 +87,19 @@ def _train(
     """Let the workers read, train on them, evaluate and save."""
     from pipeline.scale import dask_run
 
-    folder, listed = Path(cfg.run_dir), Path(cfg.run_dir) / "rejected.csv"
     count = keeping.partitions(keeper) or cfg.scale.partitions
     expected = keeping.stamps(keeper)
-    with stages("features"), progress("features") as advance, steps.rejected_kept(listed):
+    with (
+        stages("features"),
+        progress("features") as advance,
+        steps.rejected_kept(Path(cfg.run_dir) / "rejected.csv"),
+    ):
         kept = dask_run.keep(cfg, hog, backend, cluster, found, count, advance, say, expected)
     try:
-        datasets.write_rejected(listed, kept.rejected)
-        images = kept.images
-        labels = steps.require_labels(images, cfg.data)
-        with stages("split"):
-            fitted, held_out = datasets.split(images, cfg.split)
-            pairs = outofcore.duplicates_across(kept.digests, images.paths, fitted, held_out)
-            twins = steps.tell_twins(pairs, folder)
-            watched = fitted[:0]
-            if cfg.classifier.early_stopping:
-                fitted, watched = datasets.validation_split(images, fitted, cfg.split)
-        if keeper is not None:
-            parts = [fitted, watched, held_out]
-            keeping.check_split(keeper, parts)
-            keeper.content = partial(
-                keeping.content, cfg, found.data.path, backend, kept.stamps, parts, len(kept.crew)
-            )
+        parts = apart.divide(cfg, kept, stages, keeper, found.data.path, backend, len(kept.crew))
         with stages("boost"):
             unfitted = steps.classifier(cfg.classifier, "cpu")
-            rows = fitted, watched, held_out
+            rows = parts.fitted, parts.watched, parts.held_out
             classifier = train.with_progress(
                 lambda hooks: dask_run.fit(unfitted, kept, *rows, hog.layout_.n_features, hooks),
                 unfitted,
@@ -124,13 +107,9 @@ def _train(
                 beside=lambda: f"  {tables.count(kept.crew.workers, 'worker')}",
             )
         with stages("evaluate"):
-            proba = dask_run.probabilities(kept, classifier, held_out)
-            scores = score(labels[held_out], proba, images.class_names)
+            proba = dask_run.probabilities(kept, classifier, parts.held_out)
     finally:
         kept.crew.close()
-    model = Model(hog.set_params(backend=backend), classifier, images.class_names, cfg.image, cfg.preprocess)
-    counted = train.Parts(fitted, watched, held_out, len(twins))
-    nothing = np.empty((0, hog.layout_.n_features), hog.dtype)  # the features lie with the workers
-    return train.finish(
-        cfg, stages, model, scores, proba, images, counted, kept.rejected, kept.seconds, nothing
-    )
+    hog = hog.set_params(backend=backend)
+    model = Model(hog, classifier, kept.images.class_names, cfg.image, cfg.preprocess)
+    return apart.finish(cfg, stages, model, kept, parts, proba)

@@ -82,6 +82,9 @@ def known(cfg: config.Plan, runner: Any) -> tuple[Measured, WorkAt, int]:
             lambda line: tables.say(f"  {line}"),
         )
 
+    # A share of the variance says only after a fit how many components it takes: about as many as on samples.
+    components = None if settings.reduce.components else found.components
+
     def work_at(n: int) -> Work:
         size = round(found.file_bytes_per_image * n)
         files = n if source.kind == "folder" else 1 if source.kind == "packed" else 0
@@ -93,6 +96,7 @@ def known(cfg: config.Plan, runner: Any) -> tuple[Measured, WorkAt, int]:
             classes=source.classes,
             files=(files, size),
             source=source.kind,
+            components=components,
         )
 
     return found, work_at, images

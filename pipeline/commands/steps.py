@@ -302,5 +302,6 @@ def only_local(cfg: config.Train, command: str) -> None:
     """Refuse settings of scale that only ``train`` has."""
     if cfg.scale.name is not config.ScaleName.local:
         raise ConfigError(
-            f"scale={cfg.scale.name.value} is for train; {command} works in memory: leave it out"
+            f"scale={cfg.scale.name.value} is for train (scale=dask for predict, too); {command} works in memory: "
+            "leave it out"
         )

@@ -89,6 +89,7 @@ class Measured:
     images, rounds : of the measuring runs
     limits : this machine's own limits, as ``limits.Limits.as_dict()`` gives them
     created : date of the measurement
+    components : principal components that the largest run kept, if it reduced
     """
 
     models: dict[str, StageModel]
@@ -106,6 +107,7 @@ class Measured:
     rounds: tuple[int, ...]
     limits: dict[str, Any] = field(default_factory=dict)
     created: str = ""
+    components: int | None = None
 
     def seconds(self, images: int, rounds: int) -> dict[str, float]:
         """Return the seconds of every stage of a ``train`` in a process of its own, "start" first."""

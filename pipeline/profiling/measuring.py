@@ -103,6 +103,7 @@ def measure(
         rounds=tuple(sorted({run.work.rounds for run in runs})),
         limits=rates,
         created=time.strftime("%Y-%m-%d %H:%M"),
+        components=max(runs, key=lambda run: run.work.images).work.components,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -14,24 +13,10 @@ from pipeline import config
 from pipeline.errors import ClusterError, ConfigError
 from pipeline.files import expanded
 from pipeline.model import software
+from pipeline.scale import dask_start
 
 POLL = 0.5  # seconds between two looks whether everybody is still there
-# Ctrl-C in a terminal reaches every process of the run: it is for the driver to let the round end.
-DEAF = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 LOUD = ("distributed", "tornado", "asyncio")
-OURS = {  # of workers started here; their memory is divided beforehand, so that nothing is spilled to disk
-    "distributed.worker.memory.target": False,
-    "distributed.worker.memory.spill": False,
-    "distributed.worker.memory.pause": False,
-    "distributed.worker.profile.enabled": False,
-    # Dask would have the allocator give back each freed block at once (MALLOC_TRIM_THRESHOLD_): a round's arrays then
-    # come as new pages every time, which made rounds a quarter longer.
-    "distributed.nanny.pre-spawn-environ": {
-        "OMP_NUM_THREADS": 1,
-        "MKL_NUM_THREADS": 1,
-        "OPENBLAS_NUM_THREADS": 1,
-    },
-}
 
 
 def require(backend: str, settings: config.Scale) -> None:
@@ -105,8 +90,10 @@ class Cluster:
         """Raise ClusterError if the block, which asks the scheduler for something, finds that it is gone."""
         from distributed.client import ClosedClientError
 
-        if self.client.status != "running":
-            raise self.lost("the connection is closed")
+        if (
+            self.client.status != "running"
+        ):  # "connecting": it tries again, but all that workers hold for it is gone
+            raise self.lost("the connection broke")
         try:
             yield
         except (ClosedClientError, OSError, TimeoutError) as error:  # CommClosedError is an OSError
@@ -114,7 +101,10 @@ class Cluster:
 
     def lost(self, why: str) -> ClusterError:
         """Return the error of a scheduler that is gone."""
-        return ClusterError(f"the Dask scheduler {self.address} was lost ({' '.join(why.split())[:160]})")
+        again = "start it and its workers again" if self.settings.scheduler else "it ran in this process"
+        return ClusterError(
+            f"the Dask scheduler {self.address} was lost ({' '.join(why.split())[:160]}); {again}"
+        )
 
     def memory(self) -> dict[str, int]:
         """Return the bytes that each worker may take; 0 where no limit is known.
@@ -166,7 +156,12 @@ class Cluster:
         try:
             # What run_on_scheduler and run do, but these have no limit of time.
             there = {"the scheduler": ask(self.client._run_on_scheduler, software, callback_timeout=wait)}
-            there.update(ask(self.client._run, software, callback_timeout=wait))
+            found = ask(self.client._run, software, on_error="return", callback_timeout=wait)
+            for place, one in found.items():
+                if isinstance(one, Exception) and not isinstance(one, OSError):
+                    raise one
+                if not isinstance(one, OSError):  # a worker that was lost meanwhile: who asks it next is told
+                    there[place] = one
         except TimeoutError as error:
             raise ClusterError(
                 f"the scheduler {self.address} or a worker has not told its versions for scale.wait={wait:g} seconds; "
@@ -207,10 +202,10 @@ def connected(settings: config.Scale, backend: str) -> Iterator[Cluster]:
 
     with ExitStack() as stack:
         stack.enter_context(_quiet())
-        stack.enter_context(dask.config.set(OURS if settings.scheduler is None else {}))
+        stack.enter_context(dask.config.set(dask_start.OURS if settings.scheduler is None else {}))
         given: dict[str, Any] = {"set_as_default": False, "timeout": settings.wait}
         if settings.scheduler is None:
-            address: Any = _own(settings, backend)
+            address: Any = dask_start.workers(settings, backend)
             stack.callback(_closed, address)
             given["direct_to_workers"] = True  # they are on this machine: no detour by the scheduler
         else:
@@ -220,6 +215,10 @@ def connected(settings: config.Scale, backend: str) -> Iterator[Cluster]:
             client = Client(address, **{k: v for k, v in given.items() if v is not None})
         except (OSError, TimeoutError, ValueError, RuntimeError) as error:
             why = " ".join(str(error).split())[:160] or type(error).__name__
+            if settings.scheduler is None:
+                raise ClusterError(
+                    f"scale=dask: the workers started here do not answer ({why}); try again"
+                ) from error
             raise ClusterError(
                 f"scale.scheduler={settings.scheduler}: no Dask scheduler can be reached there ({why}); start one: "
                 "dask scheduler, and give the address that it prints"
@@ -231,37 +230,6 @@ def connected(settings: config.Scale, backend: str) -> Iterator[Cluster]:
             client.scheduler_comm.interval = 0.001
         cluster.await_workers(max(1, settings.workers))
         yield cluster
-
-
-def _own(settings: config.Scale, backend: str) -> Any:
-    """Start workers on this machine, or tell in one line why not."""
-    try:
-        return _started(settings, backend)
-    except (OSError, TimeoutError, RuntimeError, ValueError) as error:
-        why = " ".join(str(error).split())[:160] or type(error).__name__
-        raise ClusterError(
-            f"scale=dask: no workers can be started on this machine ({why}); try fewer scale.workers=, or start them "
-            "yourself and give scale.scheduler=tcp://..."
-        ) from error
-
-
-def _started(settings: config.Scale, backend: str) -> Any:
-    """Start workers on this machine: one for each core, or for each GPU."""
-    workers = settings.workers or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None)
-    given: dict[str, Any] = {
-        "threads_per_worker": settings.threads,
-        "dashboard_address": "127.0.0.1:0",
-        "memory_limit": config.size_in_bytes(settings.memory_limit) if settings.memory_limit else "auto",
-        "silence_logs": logging.CRITICAL,
-    }
-    if settings.processes:
-        given["preload"] = [DEAF]
-    if backend == "gpu" and importlib.util.find_spec("dask_cuda") is not None:
-        cuda = importlib.import_module("dask_cuda")
-        return cuda.LocalCUDACluster(n_workers=settings.workers or None, **given)
-    from distributed import LocalCluster
-
-    return LocalCluster(n_workers=workers, processes=settings.processes, **given)
 
 
 def _security(settings: config.Scale) -> Any:

@@ -2,60 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
-from contextlib import suppress
 from typing import Any
 
 from dask._task_spec import Task, TaskRef
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
-from distributed.client import CancelledError, ClosedClientError
-from distributed.scheduler import KilledWorker
 
 from pipeline.datasets.pieces import Piece
 from pipeline.errors import ClusterError
 from pipeline.scale import held, placing
 from pipeline.scale.dask_cluster import POLL, Cluster
-from pipeline.scale.held import Past, Recipe, Told
+from pipeline.scale.dask_ways import Coming, Straight, few, reached
+from pipeline.scale.held import Past, Told
+from pipeline.scale.recipe import Recipe
 from pipeline.scale.wire import Answer, Begun, Leaf, Node, Order, added, payload, tree
 
-# How Dask says that somebody is not there any more; a task's own error may be one of these as well.
-DIED = (CancelledError, futures.CancelledError, KilledWorker)
-GONE = (*DIED, OSError, TimeoutError)
 PATIENCE = 8  # losses of one piece, without any answer in between, after which the run stops
 # Bytes of a message that go to every worker straight; beyond, workers hand it on to each other.
 COPIES = 1 << 20
-
-
-class Coming:
-    """A result on its way home. Looking whether it is there does not disturb it, however large it is."""
-
-    def __init__(self, cluster: Cluster, future: Any) -> None:
-        self.future = future
-        coming = cluster.client.gather(future, asynchronous=True)
-        self.home = asyncio.run_coroutine_threadsafe(coming, cluster.client.loop.asyncio_loop)
-
-    def result(self) -> Any:
-        """Return what has come home; None if it was lost on the way. What the task itself raised is raised."""
-        try:
-            return self.home.result()
-        except GONE as error:
-            if self.failed(error):
-                raise
-            return None
-
-    def failed(self, error: BaseException) -> bool:
-        """Return whether the task itself raised the error."""
-        return self.future.status == "error" and not isinstance(error, DIED)
-
-    def cancel(self) -> None:
-        """Give it up."""
-        self.home.cancel()
-        with suppress(OSError, TimeoutError, ClosedClientError):  # the scheduler may be gone already
-            self.future.cancel()
+# Seconds after which an order goes by the scheduler though it need not: one that sees no task for long may think its
+# cluster idle (--idle-timeout) and end it.
+SIGN_OF_LIFE = 30.0
 
 
 class Crew:
@@ -73,6 +43,7 @@ class Crew:
     ----------
     owner : of each piece the address of the worker that holds it
     exchanged : bytes of the messages so far, down (each counted once) and up (of the root)
+    straight : bytes that workers have sent straight to this process
     """
 
     def __init__(
@@ -88,7 +59,9 @@ class Crew:
         self.past = [Past() for _ in pieces]
         self.begun: dict[str, Begun] = {}
         self.losses = [0] * len(pieces)
-        self.exchanged = [0, 0]
+        self.exchanged, self.straight = [0, 0], 0
+        self._seen = -SIGN_OF_LIFE  # when the scheduler last saw an order
+        self._within_reach: dict[frozenset[str], bool] = {}
         workers = cluster.await_workers()
         self.threads = workers
         self.owner = placing.neighbours(len(pieces), list(workers))
@@ -171,17 +144,41 @@ class Crew:
 
     def _asked(self, order: Order, last: float) -> Answer | None:
         """Ask once; None if a worker was lost meanwhile."""
-        with self.cluster.asked():
-            [root] = self.cluster.client.get(*self._graph(order), sync=False)
-        coming = Coming(self.cluster, root)
-        while not futures.wait([coming.home], POLL).done:
-            if self._orphans():
-                coming.cancel()
-                return None
-            self._check_time(last, order.what)
-        return self._arrived(coming)
+        for way in (self._straight, self._by_tasks):
+            with self.cluster.asked():
+                coming = way(order)
+            if coming is None:
+                continue
+            while not futures.wait([coming.home], POLL).done:
+                if self._orphans():
+                    coming.cancel()
+                    return None
+                self._check_time(last, order.what)
+            answer = self._arrived(coming)
+            if answer is not None:
+                self.straight += coming.bytes if isinstance(coming, Straight) else 0
+                return answer
+        return None
 
-    def _arrived(self, coming: Coming) -> Answer | None:
+    def _straight(self, order: Order) -> Straight | None:
+        """Ask the workers themselves, if they are few and within reach."""
+        root, now = tree(self.owner), time.monotonic()
+        if not few(root, order) or now - self._seen > SIGN_OF_LIFE:
+            return None
+        workers = frozenset(self.owner)
+        if workers not in self._within_reach:
+            self._within_reach[workers] = reached(self.cluster, sorted(workers))
+        if not self._within_reach[workers]:
+            return None
+        return Straight(self.cluster, root, [future.key for future in self.held], order)
+
+    def _by_tasks(self, order: Order) -> Coming:
+        """Ask by tasks of Dask, whose answers workers add among themselves."""
+        self._seen = time.monotonic()
+        [root] = self.cluster.client.get(*self._graph(order), sync=False)
+        return Coming(self.cluster, root)
+
+    def _arrived(self, coming: Coming | Straight) -> Answer | None:
         """Return an answer that has come home; None if it was lost on the way."""
         found: Answer | None = coming.result()
         if found is None:

@@ -13,7 +13,7 @@ from pipeline.datasets.pieces import Inventory
 from pipeline.errors import ClusterError
 from pipeline.scale import held, parts
 from pipeline.scale.dask_cluster import POLL, Cluster
-from pipeline.scale.dask_crew import GONE, Coming
+from pipeline.scale.dask_ways import GONE, Coming
 from pipeline.scale.parts import Labelling, Part
 
 PART = 50_000  # images of a part, at most, if the user does not say how many parts

@@ -13,11 +13,13 @@ from pipeline.boosting import LogitBoostClassifier
 from pipeline.datasets.pieces import Inventory
 from pipeline.errors import ConfigError, DataError
 from pipeline.features import HogExtractor
-from pipeline.scale import held, placing
+from pipeline.scale import held, known, placing
 from pipeline.scale.dask_cluster import Cluster
 from pipeline.scale.dask_crew import Crew
 from pipeline.scale.dask_team import DaskTeam
-from pipeline.scale.held import Own, Recipe, Told
+from pipeline.scale.held import Own, Told
+from pipeline.scale.known import Known, Listing
+from pipeline.scale.recipe import Recipe
 from pipeline.scale.wire import Order
 
 UNKNOWN = 2 << 30  # bytes that a worker without a limit is taken to have for sums
@@ -35,28 +37,14 @@ def check(cfg: config.Train, backend: str) -> None:
         raise ConfigError(
             "scale=dask works with backend=cpu or gpu: reference keeps rows where others have sums; add backend=cpu"
         )
-    if cfg.classifier.trim > 0.0:
-        raise ConfigError(
-            f"classifier.trim={cfg.classifier.trim} needs the weights of all images at once, which scale=dask does "
-            "not have; use classifier.trim=0 or scale=local"
-        )
-    if cfg.reduce.name is not config.ReduceName.none:
-        raise ConfigError(
-            f"reduce={cfg.reduce.name.value} needs all features at once, which scale=dask does not have; use "
-            "reduce=none or scale=local"
-        )
+    known.check(cfg)
 
 
 @dataclass
-class Kept:
-    """A data set whose features lie with the workers."""
+class Kept(Known):
+    """A data set whose features lie with the workers; `seconds` are those of all workers together."""
 
     crew: Crew
-    images: datasets.Images  # without pixels: a constant stands in for them
-    digests: np.ndarray  # void (n,): a digest of the pixels of each image
-    rejected: list[datasets.Rejected]
-    seconds: dict[str, float]  # of reading and decoding, of all workers together
-    stamps: datasets.Stamps
     cuts: np.ndarray  # int (pieces + 1,): numbers of the first image of each piece
     gram_bytes: int
 
@@ -72,12 +60,9 @@ class Kept:
 
 def load_of(cfg: config.Train, extractor: HogExtractor, total: int, classes: int) -> placing.Load:
     """Return what images cost a worker."""
-    settings, p = cfg.classifier, extractor.layout_.n_features
-    learner = settings.learner.name
-    q = {"subspace": min(settings.subspace_size, p), "random_features": settings.n_components}.get(learner, p)
-    double = settings.dtype is config.FloatType.float64 or total * p <= 1 << 17
-    item, feature = 8 if double else 4, np.dtype(extractor.dtype).itemsize
-    columns = 2 * q * item if q < p or learner == "random_features" else 0
+    learner, p = cfg.classifier.learner.name, extractor.layout_.n_features
+    q, item, feature = known.columns(cfg, p), known.item(cfg, total * p), np.dtype(extractor.dtype).itemsize
+    columns = 3 * q * item if q < p or learner == "random_features" else 0
     sums = 8 * 6 * p * classes if learner == "componentwise" else 8 * q * q * 6
     pixels = cfg.chunk * cfg.image.height * cfg.image.width * 12
     image = p * max(item, feature) + columns + 16 * classes * item + 64
@@ -130,31 +115,19 @@ def keep(
         found.check_rejected(rejected)
         done += crew.pieces[number].end - crew.pieces[number].begin
         advance(done, found.total)
-    parts = [answers[i] for i in range(count)]
-    rejected = [*found.rejected, *(one for part in parts for one in part.rejected)]
-    paths = [path for part in parts for path in part.paths]
-    if not paths:
+    listing, parts = Listing(rejected=list(found.rejected)), [answers[i] for i in range(count)]
+    for one in parts:
+        listing.add(one.labels, one.paths, [row.tobytes() for row in one.digests], one.rejected, one.seconds)
+    if not listing.paths:
         raise DataError(
             f"data.path={cfg.data.path}: none of {found.total} files is a picture that can be used"
         )
-    labels = np.concatenate([part.labels for part in parts]).astype(np.intp)
-    digests = np.concatenate([part.digests for part in parts])
-    seconds: dict[str, float] = {"read": 0.0, "decode": 0.0}
-    for part in parts:
-        for key, value in part.seconds.items():
-            seconds[key] = seconds.get(key, 0.0) + value
-    stand_in = np.broadcast_to(np.uint8(0), (len(paths), cfg.image.height, cfg.image.width))
-    images = datasets.Images(stand_in, labels, found.class_names, paths)
-    stamps = found.stamps
-    if stamps is None:
-        stamps = datasets.Stamps.of_digests([one.tobytes() for one in digests], labels)
-        if expected is not None:
-            expected.compare(stamps, f"data={cfg.data.name.value}")
+    images = listing.known(cfg, found.class_names, found.stamps, expected)
     cuts = np.concatenate([[0], np.cumsum([len(part.paths) for part in parts])]).astype(np.intp)
     least = min((limit for limit in limits if limit), default=UNKNOWN)
     each = -(-count // max(len(limits), 1))
     gram_bytes = int(least * FOR_SUMS / (each + 4))
-    return Kept(crew, images, digests.view("V16")[:, 0], rejected, seconds, stamps, cuts, gram_bytes)
+    return Kept(**vars(images), crew=crew, cuts=cuts, gram_bytes=gram_bytes)
 
 
 def fit(
@@ -183,30 +156,22 @@ def fit(
         cuts = np.cumsum(sizes)[:-1]
         alike = bool((weight == 1.0).all())
         own = zip(shares[name], np.split(codes.astype(np.int32), cuts), np.split(weight, cuts), strict=True)
-        crew, dtype = kept.crew, unfitted.dtype_
+        crew = kept.crew
         for past, (rows, mine, weights) in zip(crew.past, own, strict=True):
-            past.dtype, past.teams[name] = dtype, Own(rows, mine, None if alike else weights)
-        _all(crew, "enroll", held.enroll, lambda i: (name, crew.past[i].teams[name], dtype))
+            past.dtype, past.teams[name] = unfitted.dtype_, Own(rows, mine, None if alike else weights)
         if name == last:
             for past, rows in zip(crew.past, kept.divided(held_out), strict=True):
                 past.held_out = rows
-            _all(crew, "settle", held.settle, lambda i: (crew.past[i].held_out,))
+            for _ in crew.each("divide", held.divide, lambda i: (crew.past[i],)):
+                pass
         return DaskTeam(backends.get("cpu"), crew, name, sizes, float(weight.sum()), kept.gram_bytes)
 
     y_watched = labels[np.sort(watched)] if len(watched) else None
     return unfitted.fit_teams(team, n_features, labels[np.sort(fitted)], y_watched, **hooks)
 
 
-def _all(crew: Crew, what: str, function: Callable[..., Any], arguments: Callable[[int], tuple]) -> None:
-    for _ in crew.each(what, function, arguments):
-        pass
-
-
 def probabilities(kept: Kept, classifier: LogitBoostClassifier, held_out: np.ndarray) -> np.ndarray:
     """Return the probabilities (n, classes) of the images held out, in the order of their numbers as given."""
     order = Order("", "probabilities", (classifier.state(), kept.images.class_names))
     found = {i: answer.value for i, answer in kept.crew.each("evaluate", held.ask_one, lambda i: (order,))}
-    rising = np.concatenate([found[i] for i in range(len(kept.crew))])
-    proba = np.empty_like(rising)
-    proba[np.argsort(held_out, kind="stable")] = rising
-    return proba
+    return known.in_order(held_out, lambda _: np.concatenate([found[i] for i in range(len(kept.crew))]))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.boosting.partition import Frame, Move
+from pipeline.boosting.messages import Frame, Move
 from pipeline.boosting.steps import Step
 from pipeline.boosting.team import Team
 from pipeline.scale import held
@@ -36,7 +36,7 @@ class DaskTeam(Team):
         self, backend: Backend, crew: Crew, name: str, sizes: list[int], total: float, gram_bytes: int
     ) -> None:
         self.backend, self.crew, self.name, self.sizes = backend, crew, name, sizes
-        self.total, self.gram_bytes, self.ahead = total, gram_bytes, True
+        self.total, self.gram_bytes, self.ahead, self.prepares = total, gram_bytes, True, True
         self._ready = None
         self._begun = self._last = self._number = 0
         self._tried: tuple[int, Move] | None = None

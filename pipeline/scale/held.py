@@ -4,36 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from concurrent import futures
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline import backends, config, datasets
-from pipeline.boosting import LogitBoostClassifier
-from pipeline.boosting.partition import Partition, Report
+from pipeline import backends, datasets
+from pipeline.boosting.messages import Report
+from pipeline.boosting.partition import Partition
 from pipeline.datasets.pieces import Piece, read_piece
 from pipeline.errors import DataError
-from pipeline.features import HogExtractor
 from pipeline.features.images import features
-from pipeline.model import Model, fitted_extractor
+from pipeline.scale.recipe import Recipe, backend_at_work, extractor, probabilities
 from pipeline.scale.wire import Answer, Begun, Order, Share, folded, packed
 
-_AT_WORK = threading.RLock()  # one task at a time in a process: its kernels use all the threads it was given
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How images become features, and with how many threads."""
-
-    hog: dict[str, Any]  # parameters of the extractor, its backend among them
-    image: config.Image
-    preprocess: config.Preprocess
-    chunk: int
-    threads: int
-    device: int = 0
+# Does what can be done before it is asked for, while answers travel and the process that asks solves.
+_MEANWHILE = futures.ThreadPoolExecutor(1, "hogboost-meanwhile")
+MOVED = 64  # rows that are moved at a time
 
 
 class Told(NamedTuple):
@@ -108,10 +98,8 @@ class Held:
             self.extractor = extractor(recipe)
             self.features, self.told = self._read(piece)
             past = past or Past()
-            for name, own in past.teams.items():
-                self.enroll(name, own, past.dtype)
             if past.held_out is not None:
-                self.settle(past.held_out)
+                self.divide(past)
             for name, one in (begun or {}).items():
                 self.begin(name, one, past.scores.get(name))
                 team = self.teams[name]
@@ -141,8 +129,7 @@ class Held:
                 seconds[key] = seconds.get(key, 0.0) + value
             if not len(images):
                 continue
-            part = self._features(images)
-            X[first : first + len(images), :] = part
+            self._describe(images, X[first : first + len(images), :])
             if images.labels is not None:
                 labels.append(images.labels.astype(np.int32))
             paths += images.paths
@@ -152,31 +139,40 @@ class Held:
             np.concatenate(labels), paths, found, rejected, seconds
         )
 
-    def _features(self, images: datasets.Images) -> Any:
-        recipe = self.recipe
-        part = features(images.pixels, None, recipe.preprocess, self.extractor, len(images))
-        bad = backends.get(recipe.hog["backend"]).first_not_finite(part)
+    def _describe(self, images: datasets.Images, out: Any) -> None:
+        """Write the features of images (m, p): in host memory where they are to lie, without a copy."""
+        recipe, backend = self.recipe, backends.get(self.recipe.hog["backend"])
+        if isinstance(out, np.ndarray):
+            pixels = backend.preprocess.apply(images.pixels, recipe.preprocess)
+            self.extractor.transform_into(pixels, out)
+            sure = pixels.dtype.kind != "f"  # of whole numbers come no others
+        else:
+            out[...] = features(images.pixels, None, recipe.preprocess, self.extractor, len(images))
+            sure = False
+        bad = None if sure else backend.first_not_finite(out)
         if bad is not None:
             raise DataError(
                 f"{images.paths[bad]}: its HoG features are not finite; remove the image or use another preprocess="
             )
-        return part
 
-    def enroll(self, name: str, own: Own, dtype: str) -> None:
-        """Give a team its rows of the piece."""
-        if name in self.teams:
+    def divide(self, past: Past) -> None:
+        """Give each team its rows, and keep those that are held out; the features of the piece are let go.
+
+        In host memory the rows change places instead of being copied: that costs less time, and no memory.
+        """
+        if self.features is None:
             return
+        assert past.held_out is not None  # the split is known
         backend = backends.get(self.recipe.hog["backend"])
-        X = backend.resident(backend.rows(self.features, own.rows.astype(np.intp)).astype(dtype, copy=False))
-        weight = np.ones(len(own.rows)) if own.weight is None else own.weight
-        self.teams[name] = _Team(Partition(backend, X, own.codes.astype(np.intp), weight))
-
-    def settle(self, held_out: np.ndarray) -> None:
-        """Keep the rows that are held out; the features of the piece as a whole are let go."""
-        if self.features is not None:
-            backend = backends.get(self.recipe.hog["backend"])
-            self.held_out = backend.resident(backend.rows(self.features, held_out.astype(np.intp)))
-            self.features = None
+        wanted = [*(own.rows for own in past.teams.values()), past.held_out]
+        shares = divided_in_place(self.features, wanted)
+        if shares is None:
+            shares = [backend.rows(self.features, rows.astype(np.intp)) for rows in wanted]
+        self.held_out, self.features = backend.resident(shares.pop()), None
+        for (name, own), X in zip(past.teams.items(), shares, strict=True):
+            weight = np.ones(len(own.rows)) if own.weight is None else own.weight
+            rows = backend.resident(X.astype(past.dtype, copy=False))
+            self.teams[name] = _Team(Partition(backend, rows, own.codes.astype(np.intp), weight))
 
     def begin(self, name: str, begun: Begun, scores: np.ndarray | None) -> None:
         """Take up a fit, see :meth:`pipeline.boosting.partition.Partition.begin`."""
@@ -196,6 +192,11 @@ class Held:
                 return Answer(None, (self.number,))
             return Answer(self._of(team, order, backend))
 
+    def prepare(self, name: str) -> None:
+        """Make the columns that a team will be asked for next; an order that comes meanwhile waits."""
+        with self._lock, self.working():
+            self.teams[name].partition.prepare()
+
     def _of(self, team: _Team, order: Order, backend: Any) -> Any:
         partition, arguments, lower = team.partition, order.arguments, backend.name == "gpu"
         if order.what == "advance":
@@ -211,35 +212,29 @@ class Held:
         return Share(found) if order.what == "room" else found
 
 
-@contextmanager
-def backend_at_work(name: str, threads: int, device: int) -> Iterator[Any]:
-    """Let nobody else work in this process; yield the backend, limited to so many threads."""
-    with _AT_WORK:
-        if name == "gpu":
-            backends.choose(name, device)
-        backend = backends.get(name)
-        with backend.threads(threads):
-            yield backend
+def divided_in_place(X: Any, wanted: list[np.ndarray]) -> list[np.ndarray] | None:
+    """Move rows of X so that those of each list lie together, and return them; None if that is not possible.
 
-
-def extractor(recipe: Recipe) -> HogExtractor:
-    """Return the fitted extractor of a recipe."""
-    return fitted_extractor(HogExtractor(**recipe.hog), recipe.image)
-
-
-def probabilities(
-    given: HogExtractor,
-    X: Any,
-    recipe: Recipe,
-    state: tuple[dict[str, np.ndarray], dict[str, Any]],
-    class_names: tuple[str, ...],
-) -> np.ndarray:
-    """Return the probabilities (n, classes) of features, by the classifier that arrays and a header describe."""
-    if not len(X):
-        return np.zeros((0, len(class_names)), dtype=state[1]["dtype"])
-    classifier = LogitBoostClassifier.from_state(*state)
-    classifier.set_params(backend=recipe.hog["backend"])
-    return Model(given, classifier, class_names, recipe.image, recipe.preprocess).proba_of_features(X)
+    Parameters
+    ----------
+    X : (n, p); what is in no list is lost
+    wanted : numbers of rows, rising, the first list the longest; no row may be in two
+    """
+    sizes = [len(rows) for rows in wanted]
+    if not isinstance(X, np.ndarray) or sum(sizes) != len(np.unique(np.concatenate(wanted))):
+        return None
+    rest = [X[rows] for rows in wanted[1:]]
+    block = np.empty((MOVED, X.shape[1]), X.dtype)
+    for a in range(
+        0, sizes[0], MOVED
+    ):  # row k comes from k or beyond: nothing is written over before it is read
+        source = wanted[0][a : a + MOVED]
+        np.take(X, source, axis=0, out=block[: len(source)], mode="clip")
+        X[a : a + len(source)] = block[: len(source)]
+    bounds = np.cumsum([0, *sizes])
+    for a, b, rows in zip(bounds[1:], bounds[2:], rest, strict=False):
+        X[a:b] = rows
+    return [X[a:b] for a, b in pairwise(bounds)]
 
 
 def hold(
@@ -254,17 +249,10 @@ def tell(held: Held) -> Answer:
     return Answer(held.told)
 
 
-def enroll(held: Held, name: str, own: Own, dtype: str) -> Answer:
-    """Give a team its rows."""
+def divide(held: Held, past: Past) -> Answer:
+    """Give the teams their rows, and let the features of the piece go."""
     with held.working():
-        held.enroll(name, own, dtype)
-    return Answer(True)
-
-
-def settle(held: Held, held_out: np.ndarray) -> Answer:
-    """Keep the rows that are held out, and let the features of the piece go."""
-    with held.working():
-        held.settle(held_out)
+        held.divide(past)
     return Answer(True)
 
 
@@ -279,7 +267,13 @@ def begin(held: Held, team: str, begun: Begun, scores: np.ndarray | None) -> Ans
 
 def ask(order: Order, *pieces: Held) -> Answer:
     """Ask neighbouring pieces, and add what they say."""
-    return folded([one.answer(order) for one in pieces])
+    answer = folded([one.answer(order) for one in pieces])
+    if order.what == "advance" and not answer.lost:
+        for (
+            one
+        ) in pieces:  # an error there is met again when the columns are asked for: nobody need look for it
+            _MEANWHILE.submit(one.prepare, order.team)
+    return answer
 
 
 def ask_one(held: Held, order: Order) -> Answer:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,22 +15,19 @@ from pipeline import backends, config, datasets
 from pipeline.errors import ConfigError, DataError
 from pipeline.features import HogExtractor
 from pipeline.files import expanded
-from pipeline.scale import memory
+from pipeline.scale import known, memory
+from pipeline.scale.known import Known, Listing
 from pipeline.scale.memory import Budget, Work, resident
 from pipeline.scale.rows import Buffers, Cells, StoredRows
 from pipeline.scale.store import Store, clear, store_folder
 
 
-class Kept(NamedTuple):
+@dataclass
+class Kept(Known):
     """A data set whose histograms are on disk."""
 
     store: Store
     format: Cells
-    images: datasets.Images  # without pixels: a constant stands in for them
-    digests: np.ndarray  # void (n,): a digest of the pixels of each image
-    rejected: list[datasets.Rejected]
-    seconds: dict[str, float]  # of reading and decoding
-    stamps: datasets.Stamps  # what the files were
 
 
 def check(cfg: config.Train, backend: str) -> None:
@@ -44,16 +42,7 @@ def check(cfg: config.Train, backend: str) -> None:
             f"scale=outofcore works with backend=cpu, not {backend}: cell histograms are its kernels'; "
             "add backend=cpu, or scale=local"
         )
-    if cfg.reduce.name is not config.ReduceName.none:
-        raise ConfigError(
-            f"reduce={cfg.reduce.name.value} finds its components in the features of all images at once, which "
-            "scale=outofcore does not have; leave one of them out"
-        )
-    if cfg.classifier.trim > 0.0:
-        raise ConfigError(
-            f"classifier.trim={cfg.classifier.trim} needs the weights of all images at once, which scale=outofcore "
-            "does not have; use classifier.trim=0 or scale=local"
-        )
+    known.check(cfg)
 
 
 @contextmanager
@@ -100,9 +89,7 @@ def keep(
     budget = Budget(limit(cfg.scale), resident())
     rows = min(cfg.chunk, budget.rows(0, memory.reading(blank.size, kept), "reading images"))
     store = Store(folder, format.width, format.kept, memory.chunk_rows(budget.free, kept))
-    labels, paths, digests, rejected = [], [], [], []
-    seconds: dict[str, float] = {"read": 0.0, "decode": 0.0}
-    names: tuple[str, ...] = ()
+    listing, names = Listing(), tuple[str, ...]()
     stamps, chunks = datasets.stream_labelled(cfg.data, cfg.image, rows, advance, expected)
     for loaded in _timed(chunks, stages):
         images = loaded.images
@@ -117,27 +104,18 @@ def keep(
             _check_finite(cells, images.paths)
         with stages("write"):
             store.append(cells)
-            digests += [hashlib.blake2b(one.data, digest_size=16).digest() for one in images.pixels]
-        labels.append(images.labels)
-        paths += images.paths
-        rejected += loaded.rejected
+            digests = [hashlib.blake2b(one.data, digest_size=16).digest() for one in images.pixels]
+        listing.add(images.labels, images.paths, digests, loaded.rejected, loaded.native_seconds)
         names = images.class_names
-        for key, value in loaded.native_seconds.items():
-            seconds[key] = seconds.get(key, 0.0) + value
     with stages("write"):
         store.flush()
-    if not paths or len(names) < 2:
+    if not listing.paths or len(names) < 2:
         raise DataError(
-            f"data.path={cfg.data.path}: {len(paths)} pictures of {len(names)} classes; expected two classes at least"
+            f"data.path={cfg.data.path}: {len(listing.paths)} pictures of {len(names)} classes; expected two classes "
+            "at least"
         )
-    stand_in = np.broadcast_to(np.uint8(0), (len(paths), cfg.image.height, cfg.image.width))
-    codes = np.concatenate(labels)
-    images = datasets.Images(stand_in, codes, names, paths)
-    if stamps is None:
-        stamps = datasets.Stamps.of_digests(digests, codes)
-        if expected is not None:
-            expected.compare(stamps, f"data={cfg.data.name.value}")
-    return Kept(store, format, images, np.array(digests, dtype="V16"), rejected, seconds, stamps)
+    found = listing.known(cfg, names, stamps, expected)
+    return Kept(**vars(found), store=store, format=format)
 
 
 def _timed(chunks: Iterator[datasets.Loaded], stages: Callable[[str], AbstractContextManager[Any]]) -> Any:
@@ -157,17 +135,6 @@ def _check_finite(cells: np.ndarray, paths: list[str]) -> None:
             f"{paths[int(np.argmin(good))]}: its HoG features are not finite; remove the image or use another "
             "preprocess="
         )
-
-
-def duplicates_across(
-    digests: np.ndarray, paths: list[str], train: np.ndarray, test: np.ndarray
-) -> list[tuple[str, str]]:
-    """Return what :func:`pipeline.datasets.duplicates_across` finds, from a digest of each image."""
-    first: dict[bytes, int] = {}
-    for i in train:
-        first.setdefault(digests[i].tobytes(), int(i))
-    pairs = ((first.get(digests[i].tobytes()), int(i)) for i in test)
-    return [(paths[a], paths[b]) for a, b in pairs if a is not None]
 
 
 class Rows:
@@ -199,17 +166,14 @@ class Rows:
 
 
 def _work(kept: Kept, cfg: config.Train, n: int) -> Work:
-    settings, p = cfg.classifier, kept.format.n_features
-    learner = settings.learner.name
-    sizes = {"subspace": min(settings.subspace_size, p), "random_features": settings.n_components}
+    p, learner = kept.format.n_features, cfg.classifier.learner.name
     J = len(kept.images.class_names)
-    double = settings.dtype is config.FloatType.float64 or n * p <= 1 << 17
     return Work(
         p=p,
-        q=sizes.get(learner, p),
+        q=known.columns(cfg, p),
         classes=J,
         fitted=1 if J == 2 else J,
-        item=8 if double else 4,
+        item=known.item(cfg, n * p),
         kept=kept.store.width * kept.store.dtype.itemsize,
         feature=kept.format.dtype.itemsize,
         chunk=max(chunk.size for chunk in kept.store.chunks),
@@ -220,12 +184,9 @@ def _work(kept: Kept, cfg: config.Train, n: int) -> Work:
 
 def probabilities(rows: Rows, index: np.ndarray, proba: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """Return proba(features) of the rows of the given numbers, in the given order."""
-    order = np.argsort(index, kind="stable")
-    found: np.ndarray | None = None
-    for begin, end, X in rows.take(index[order]).blocks(rows.kept.format.dtype.name):
-        block = proba(X)
-        if found is None:
-            found = np.empty((len(index), block.shape[1]), block.dtype)
-        found[order[begin:end]] = block
-    assert found is not None  # a split leaves rows on either side
-    return found
+
+    def rising(numbers: np.ndarray) -> np.ndarray:
+        blocks = rows.take(numbers).blocks(rows.kept.format.dtype.name)
+        return np.concatenate([proba(X) for _, _, X in blocks])  # a split leaves rows on either side
+
+    return known.in_order(index, rising)

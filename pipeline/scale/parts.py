@@ -18,7 +18,7 @@ from pipeline.datasets.pieces import Piece, read_piece
 from pipeline.errors import ModelError, OutputError
 from pipeline.files import atomic
 from pipeline.model import Model, load_model
-from pipeline.scale.held import backend_at_work
+from pipeline.scale.recipe import backend_at_work
 
 Write = Callable[
     [list[str], np.ndarray, np.ndarray], None

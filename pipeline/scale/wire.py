@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline.backends.protocol import Sums
-from pipeline.boosting.partition import Moments, Report, pooled
+from pipeline.boosting.messages import Moments, Report, Request, pooled
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def packed(sums: Sums | None, get: Any, lower: bool = False) -> Sums | None:
     rest = [None if one is None else np.ascontiguousarray(get(one)) for one in sums]
     gram = rest[4]
     if gram is not None:
-        gram = np.stack([_triangle(one.T if lower else one) for one in gram]) if len(gram) else None
+        gram = _triangles(gram.transpose(0, 2, 1) if lower else gram) if len(gram) else None
     return Sums(rest[0], rest[1], rest[2], rest[3], gram, rest[5])
 
 
@@ -89,13 +89,15 @@ def unpacked(sums: Sums | None) -> Sums | None:
     return sums._replace(gram=gram)
 
 
-def _triangle(gram: np.ndarray) -> np.ndarray:
-    q = len(gram)
-    flat, begin = np.empty(q * (q + 1) // 2), 0
-    for k in range(q):
-        flat[begin : begin + q - k] = gram[k, k:]
-        begin += q - k
-    return flat
+def _triangles(gram: np.ndarray) -> np.ndarray:
+    classes, q = gram.shape[:2]
+    found = np.empty((classes, q * (q + 1) // 2))
+    for flat, one in zip(found, gram, strict=True):
+        begin = 0
+        for k in range(q):
+            flat[begin : begin + q - k] = one[k, k:]
+            begin += q - k
+    return found
 
 
 def added(one: Answer, other: Answer) -> Answer:
@@ -173,6 +175,20 @@ def tree(owners: Sequence[str], first: int = 0, size: int | None = None) -> Node
     return Pair(left, tree(owners, first + half, half))
 
 
+def leaves(node: Node) -> list[Leaf]:
+    """Return the leaves of a tree, in order."""
+    return [node] if isinstance(node, Leaf) else leaves(node.left) + leaves(node.right)
+
+
+def awaited(order: Order) -> int:
+    """Return about how many bytes the answer to an order has: those of its Gram matrices, which are most of it."""
+    if order.what not in ("sums", "advance"):
+        return 0
+    asked = [one for one in order.arguments if isinstance(one, Request)]
+    counts = ((one.classes.stop - one.classes.start, one.basis.size) for one in asked)
+    return sum(8 * (classes * q * (q + 1) // 2) for classes, q in counts)
+
+
 def numbers_up(q: int, classes: int, fitted: int, componentwise: bool = False) -> int:
     """Return how many float64 numbers the sums of a round are: q columns, Gram matrices of `classes` of `fitted`."""
     if componentwise:
@@ -181,8 +197,8 @@ def numbers_up(q: int, classes: int, fitted: int, componentwise: bool = False) -
 
 
 def numbers_down(q: int, fitted: int, columns: bool) -> int:
-    """Return how many 8-byte numbers a step and the request for the next sums are."""
-    return q * fitted + fitted + (2 * q if columns else 0)
+    """Return how many 8-byte numbers a step is, the request for the next sums, and the columns of the round after."""
+    return q * fitted + fitted + (3 * q if columns else 0)
 
 
 def payload(message: Any) -> int:
