@@ -262,3 +262,35 @@ def test_backends_have_the_same_functions():
     for room in ("pca", "wls"):
         cpu, reference = (getattr(backends.get(n), room) for n in BACKENDS)
         assert public(cpu) == public(reference)
+
+
+@pytest.mark.parametrize("spread", [1.0, 30.0, 150.0])
+def test_float32_factors_solve_to_the_accuracy_of_float64(monkeypatch, spread):
+    """Smallest squared pivots from 6e-3 to 2e-5; below 7e-6 they count as rounding noise, and the penalty is raised."""
+    rng = np.random.default_rng(3)
+    scale = np.geomspace(1.0, spread, 60)
+    X = (rng.normal(size=(400, 60)) * scale) @ rng.normal(size=(60, 60))
+    gram, xw, sw = gram_of(X)
+    xr, sr = rng.normal(size=60), 2.0
+    monkeypatch.setattr(solve, "SINGLE", 10_000)
+    wanted = solve.factorise(gram.copy(order="F"), xw, sw, 1.0, EPS32)
+    monkeypatch.setattr(solve, "SINGLE", 10)
+    found = solve.factorise(gram.copy(order="F"), xw, sw, 1.0, EPS32)
+    assert found.ladder == wanted.ladder == 0
+    assert found.upper.dtype == np.float32
+    np.testing.assert_allclose(found.margin, wanted.margin, rtol=1e-2)
+    for a, b in zip(found.solve(xr, sr), wanted.solve(xr, sr), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-9 * np.abs(b).max())
+
+
+def test_a_factor_that_does_not_improve_is_made_anew(monkeypatch):
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(300, 40))
+    monkeypatch.setattr(solve, "SINGLE", 10)
+    gram, xw, sw = gram_of(X)
+    factor = solve.factorise(gram.copy(order="F"), xw, sw, 1.0, EPS32)
+    xr = rng.normal(size=40)
+    wanted = factor.solve(xr, 1.0)[0]
+    monkeypatch.setattr(solve, "STEPS", 1)  # one division in float32 is exact to 1e-6
+    np.testing.assert_allclose(factor.solve(xr, 1.0)[0], wanted, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(factor.solve(1e-40 * xr, 1e-40)[0], 1e-40 * wanted, rtol=1e-6, atol=0)

@@ -20,7 +20,9 @@ from pipeline.backends.cpu.tiles import (
 )
 
 AHEAD = 64  # columns by which cache lines are asked for ahead of their use
-SEGMENTS = 8  # least number of tasks, if rows allow
+SEGMENTS = (
+    12  # least number of tasks, if rows allow: of two blocks of columns, four sets of rows, equally divided
+)
 NARROW, WIDE = (
     64,
     640,
