@@ -18,6 +18,9 @@ MINIMUM_NORM = RAISES + 1
 # Unknowns from which sums of float32 rows are factorised in float32, in half the time: at 3240 it is a tenth of a round
 # less. Smaller systems take no time that matters.
 SINGLE = 768
+# Margin of a factor below which a fit to float32 rows is refined. Of HoG features it is .4 and more with a penalty, and
+# fits are exact to 1e-7; without one, and of random features, it is .001 to .02, and they differ by 1e-5.
+DELICATE = 0.1
 SINGLE_EPS = 1e-8  # between the roundings of float64 and float32
 STEPS, EXACT = (
     6,

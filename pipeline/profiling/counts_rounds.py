@@ -53,7 +53,7 @@ def rounds(work: Work) -> dict[str, Count]:
         found["sums"], found["solve"] = sums(work), solve(work)
         if work.backend == "reference":  # statsmodels does both in one
             found["solve"] = found.pop("sums") + found["solve"]
-        if work.backend != "reference" and (s == 8 or (work.backend == "cpu" and work.learner in DELICATE)):
+        if work.backend != "reference" and (s == 8 or work.learner in DELICATE):
             found["refine"] = _refine(work)
     found["update"] = targets(work) + _values(work, n) + advance(work, n)
     if work.watched:
@@ -142,14 +142,12 @@ def solve(work: Work) -> Count:
 def _refine(work: Work) -> Count:
     """Return the work of one step of refinement: residuals from X, their products with X, and a solution."""
     n, q, f = float(work.fit), work.columns, work.fits
-    if work.backend == "cpu":
-        passes = f if q > SMALL_SYSTEM else 1  # X once for the classes of a request
-        moved = (n * q * passes + 2 * n * f) * work.number_bytes
-        return Count(
-            moved, n * q * passes + f * (n * (4 * q + 3) + 2.0 * q * q), 8 * q * f, kind="memory", calls=f
-        )
-    operations = n * (2 * 3 * q + 3) + 2.0 * q * q
-    return Count(f * 8 * (6 * n * q + 8 * n), f * operations, 8 * 3 * n, kind="memory", calls=f)
+    passes = f if work.backend == "cpu" and q > SMALL_SYSTEM else 1  # over X, for the classes of a request
+    operations = n * q * passes + f * (n * (4 * q + 3) + 2.0 * q * q)
+    moved = (n * q * passes + 2 * n * f) * work.number_bytes
+    if work.backend == "gpu":  # rows and residuals in float64: written, and read by two products
+        moved += 8 * (3 * n * q + 4 * n * f)
+    return Count(moved, operations, 8 * q * f, kind="memory", calls=f)
 
 
 def _componentwise(work: Work) -> tuple[Count, Count]:

@@ -19,7 +19,7 @@ from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu.wls_grams import weighted_sums
 from pipeline.backends.cpu.wls_moments import weighted_moments
 from pipeline.backends.protocol import ComponentwiseSums, Sums, WlsFit
-from pipeline.backends.solve import Factor, factorise
+from pipeline.backends.solve import DELICATE, Factor, factorise
 from pipeline.backends.solve import refine as refined
 from pipeline.spans import part
 
@@ -29,7 +29,6 @@ SPARSE = (
 )  # share of weights that are not zero below which classes are added up one by one: measured .35 at q = 128
 WORTH = 1 << 26  # q^3 of all classes from which systems are solved on several threads
 FEW = 64  # columns of a product that are few
-DELICATE = 0.1  # margin of a factor below which a fit of float32 sums is refined: else it is exact to 1e-6
 GRAMS = 1 << 25  # bytes of the Gram matrices of small systems that are held at a time
 
 

@@ -34,6 +34,7 @@ class Systems:
     ----------
     rank, ladder : int (J,) in host memory, as in :class:`pipeline.backends.protocol.WlsFit`
     l2 : float64 (J,): the penalty used for each class, after any raise
+    margin : the least of the classes, see :class:`pipeline.backends.solve.Factor`
     """
 
     def __init__(self, gram: Any, precision: np.dtype, xw: Any, sw: Any, l2: float) -> None:
@@ -53,16 +54,21 @@ class Systems:
         unit = cp.where(active, (variance + l2) * self.scale * self.scale, one)
         _diagonal(matrix)[...] = unit
         self.lower = _cholesky(matrix)
-        good, counts = self._check(active, unit, eps)
+        left = cp.where(active, (variance + l2) / cp.where(active, raw + l2, one), one)
+        good, counts, margins = self._check(active, unit, left, eps)
         self.rank, self.ladder = counts.astype(np.intp), np.zeros(J, dtype=np.intp)
         self.failed = {int(j): self._on_host(int(j), gram, precision, l2) for j in np.flatnonzero(good == 0)}
         penalties = np.full(J, l2)
         for j, factor in self.failed.items():
             self.rank[j], self.ladder[j], penalties[j] = factor.rank, factor.ladder, factor.l2
+            margins[j] = factor.margin
+        self.margin = float(margins.min(initial=1.0))
         self.l2 = cp.asarray(penalties) if self.failed else cp.full(J, l2)
 
-    def _check(self, active: Any, unit: Any, eps: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return for each class whether its factorisation holds, and its number of active columns.
+    def _check(
+        self, active: Any, unit: Any, left: Any, eps: float
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return for each class whether its factorisation holds, its number of active columns, and its margin.
 
         The smallest pivot of an active column must exceed rounding noise, and the rows of L must have the length
         that L L' = S gives them: a factorisation that stopped half-way leaves rows that have not.
@@ -73,8 +79,10 @@ class Systems:
         length = (self.lower * self.lower).sum(axis=2)
         off = cp.abs(length - unit).max(axis=1)
         good = (pivot.min(axis=1) > 0.0) & ((pivot * pivot).min(axis=1) > tolerance) & (off <= CHECKED)
-        home = cp.asnumpy(cp.stack([good.astype(cp.int64), counts.astype(cp.int64)]))
-        return home[0], home[1]
+        margin = left.min(axis=1) * (pivot * pivot).min(axis=1)
+        # one small transfer; counts are exact in float64
+        home = cp.asnumpy(cp.stack([good.astype(cp.float64), counts.astype(cp.float64), margin]))
+        return home[0], home[1], home[2]
 
     def _on_host(self, j: int, gram: Any, precision: np.dtype, l2: float) -> Factor:
         eps = float(np.finfo(precision).eps)

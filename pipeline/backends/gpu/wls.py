@@ -20,6 +20,7 @@ from pipeline.backends.gpu import blas, launch, memory, namespace, wls_plan
 from pipeline.backends.gpu.cholesky import Systems
 from pipeline.backends.gpu.matrix import device_rows, empty_matrix, fill_rows, over_rows
 from pipeline.backends.protocol import ComponentwiseSums, Sums, WlsFit
+from pipeline.backends.solve import DELICATE
 from pipeline.spans import part as measured
 
 SYSTEM_BYTES = 48  # per entry of a Gram matrix: itself, its parts, and the copies that a factorisation makes
@@ -117,7 +118,7 @@ def fit(X: Any, center: Any, W: Any, R: Any, l2: float, gram_precision: str = "f
     Notes
     -----
     As :func:`pipeline.backends.cpu.wls.fit`, all classes at once: scaled rows of a batch of classes, one batched
-    product, one batched Cholesky. In float64 one step of refinement follows.
+    product, one batched Cholesky. In float64, and where systems are delicate, one step of refinement follows.
     """
     return fits.fit(namespace, sys.modules[__name__], _Given(X, center, W, R, gram_precision), l2)
 
@@ -168,15 +169,30 @@ def sums(
 def residual_sums(
     X: Any, center: Any, W: Any, R: Any, classes: slice, coef: Any, intercept: Any
 ) -> tuple[Any, Any]:
-    """Return (X - center)' e (q, classes) and the sums of e = r - w f (classes,) for fits f of those classes."""
+    """Return (X - center)' e (q, classes) and the sums of e = r - w f (classes,) for fits f of those classes.
+
+    In float64 throughout, whatever the type of X.
+    """
     with measured("refine"):
         center = center.astype(X.dtype, copy=False)
-        residual = R[:, classes] - W[:, classes] * apply(X, center, coef, intercept)
-        return _products(X, center, residual), residual.sum(axis=0)
+        W, R = W[:, classes], R[:, classes]
+        q, count = coef.shape
+        xr, sr = cp.zeros((q, count)), cp.zeros(count)
+
+        def work(part: slice, block: Any) -> None:
+            rows = (block - center).astype(cp.float64, copy=False)
+            fitted = cp.matmul(rows, coef) + intercept
+            residual = R[part].astype(cp.float64, copy=False) - W[part] * fitted
+            both = cp.matmul(rows.T, residual), residual.sum(axis=0)
+            cp.add(xr, both[0], out=xr)
+            cp.add(sr, both[1], out=sr)
+
+        over_rows(X, q * (X.dtype.itemsize + 8) + 3 * 8 * count, work)
+        return xr, sr
 
 
 def solve(sums: Sums, l2: float, precision: str) -> tuple[WlsFit, Systems | None]:
-    """Return the fits of the classes whose sums are given, and their factors in float64, where fits are refined.
+    """Return the fits of the classes whose sums are given, and their factors if the fits are to be refined.
 
     Parameters
     ----------
@@ -186,7 +202,7 @@ def solve(sums: Sums, l2: float, precision: str) -> tuple[WlsFit, Systems | None
     """
     systems = Systems(sums.gram, np.dtype(precision), sums.xw, sums.sw, l2)
     found = WlsFit(*systems.solve(sums.xr, sums.sr), systems.rank, systems.ladder)
-    return found, systems if precision == "float64" else None
+    return found, systems if precision == "float64" or systems.margin < DELICATE else None
 
 
 def refine(factors: Systems, xr: Any, sr: Any, found: WlsFit) -> WlsFit:
