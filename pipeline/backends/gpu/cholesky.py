@@ -57,7 +57,7 @@ class Systems:
         left = cp.where(active, (variance + l2) / cp.where(active, raw + l2, one), one)
         good, counts, margins = self._check(active, unit, left, eps)
         self.rank, self.ladder = counts.astype(np.intp), np.zeros(J, dtype=np.intp)
-        self.failed = {int(j): self._on_host(int(j), gram, precision, l2) for j in np.flatnonzero(good == 0)}
+        self.failed = {int(j): self._on_host(int(j), gram, precision, l2) for j in np.flatnonzero(~good)}
         penalties = np.full(J, l2)
         for j, factor in self.failed.items():
             self.rank[j], self.ladder[j], penalties[j] = factor.rank, factor.ladder, factor.l2
@@ -80,9 +80,11 @@ class Systems:
         off = cp.abs(length - unit).max(axis=1)
         good = (pivot.min(axis=1) > 0.0) & ((pivot * pivot).min(axis=1) > tolerance) & (off <= CHECKED)
         margin = left.min(axis=1) * (pivot * pivot).min(axis=1)
-        # one small transfer; counts are exact in float64
-        home = cp.asnumpy(cp.stack([good.astype(cp.float64), counts.astype(cp.float64), margin]))
-        return home[0], home[1], home[2]
+        counts = counts.astype(cp.float64)  # exact
+        marked, margins = cp.asnumpy(
+            cp.stack([cp.where(good, counts, -1.0 - counts), margin])
+        )  # two numbers a class
+        return marked >= 0.0, np.where(marked >= 0.0, marked, -1.0 - marked), margins
 
     def _on_host(self, j: int, gram: Any, precision: np.dtype, l2: float) -> Factor:
         eps = float(np.finfo(precision).eps)
