@@ -21,10 +21,11 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from pipeline import config, groups, interrupts, postponed
+from pipeline import config, interrupts, postponed
 from pipeline.commands import COMMANDS
 from pipeline.errors import ConfigError, OutputError, PipelineError
 from pipeline.files import expanded, occupied
+from pipeline.groups import ranges
 from pipeline.interrupts import Stopped
 from pipeline.messages import hint, one_line
 from pipeline.overrides import CONF, check, groups_of, quoted, sorted_out
@@ -325,7 +326,7 @@ def _from_schema(error: BaseException) -> bool:
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     return (
-        isinstance(error, ValueError) and trace is not None and trace.tb_frame.f_code is groups.check.__code__
+        isinstance(error, ValueError) and trace is not None and trace.tb_frame.f_code is ranges.check.__code__
     )
 
 

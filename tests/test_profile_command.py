@@ -11,8 +11,8 @@ import pytest
 
 from pipeline import backends, config
 from pipeline.commands import profile, profile_checks
+from pipeline.config import Backend, BackendName, Classifier, Data, DataName
 from pipeline.errors import ConfigError
-from pipeline.groups import Backend, BackendName, Classifier, Data, DataName
 from pipeline.profiling import advice
 from pipeline.reporting.stages import Stages
 from tests.conftest import ROOT

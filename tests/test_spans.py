@@ -227,7 +227,7 @@ def test_the_stages_of_a_real_run_make_up_its_time(tmp_path):
     """Nothing of weight happens between stages, and each row is there."""
     from pipeline import config
     from pipeline.commands.profile import measured
-    from pipeline.groups import Classifier, Data, DataName
+    from pipeline.config import Classifier, Data, DataName
 
     cfg = config.Train(
         run_dir=str(tmp_path),
