@@ -440,7 +440,7 @@ def test_a_signal_is_one_line_and_its_status(tmp_path, name, words):
 @pytest.mark.parametrize("swallow", ["stage", "round"])
 def test_a_signal_that_a_library_swallowed_ends_the_run_all_the_same(monkeypatch, tmp_path, swallow):
     """Compilers and finalizers catch everything: what the handler raised is raised again at the next step."""
-    from pipeline.commands import train
+    from pipeline.commands import rounds
     from pipeline.reporting.stages import Stages
 
     monkeypatch.setattr(interrupts, "_raised", None)
@@ -453,7 +453,7 @@ def test_a_signal_that_a_library_swallowed_ends_the_run_all_the_same(monkeypatch
         classifier = steps.classifier(config.Classifier(n_rounds=50), "cpu")
         X = np.random.default_rng(0).random((40, 5))
         with pytest.raises(interrupts.Stopped) as stopped:
-            train.fit(classifier, X, np.arange(40) % 2, None)
+            rounds.fit(classifier, X, np.arange(40) % 2, None)
     assert stopped.value.number == signal.SIGTERM
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline import backends, config, datasets
 from pipeline.commands import steps
-from pipeline.commands.train import fit
+from pipeline.commands.rounds import fit
 from pipeline.errors import ConfigError, DataError
 from pipeline.features import HogExtractor
 from pipeline.files import expanded
