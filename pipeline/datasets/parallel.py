@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline import config
-from pipeline.datasets.decode import DecodeError, quiet, to_bytes
+from pipeline.datasets.decode import quiet, to_bytes
 from pipeline.datasets.images import Progress, Rejected
+from pipeline.datasets.reasons import DecodeError
 from pipeline.spans import part
 
 if TYPE_CHECKING:
