@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 from pipeline import cli, config, files
-from pipeline import model as model_file
+from pipeline.archive import checksum
 from pipeline.commands import doctor, pack, predict, steps
 from pipeline.config import DataName
 from pipeline.datasets import load, stream
@@ -369,7 +369,7 @@ def crafted(path, change):
     header = json.loads(arrays.pop("header").tobytes())
     header.pop("sha256")
     change(arrays, header)
-    header["sha256"] = model_file.checksum(arrays, header)
+    header["sha256"] = checksum(arrays, header)
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
     np.savez(path, header=text, **{f"classifier.{name}": array for name, array in arrays.items()})
 

@@ -18,11 +18,12 @@ from pipeline.boosting import LogitBoostClassifier
 from pipeline.errors import ConfigError, DataError
 from pipeline.features import HogExtractor, HogLayout, PcaReducer
 from pipeline.files import atomic
-from pipeline.model import fitted_extractor, software
+from pipeline.model import fitted_extractor
 from pipeline.reporting import tables
 from pipeline.reporting.metrics import Scores
 from pipeline.reporting.progress import progress
 from pipeline.reporting.stages import Stages
+from pipeline.software import software
 
 if TYPE_CHECKING:
     from pipeline.backends.protocol import Backend

@@ -145,7 +145,7 @@ def cache_folder() -> Path:
 
 def key_of(cfg: config.Train, sample: int, source: samples.Source) -> dict[str, Any]:
     """Return everything on which a measurement depends."""
-    from pipeline.model import software
+    from pipeline.software import software
 
     settings = dict(leaves(cfg))
     for name in ("classifier.n_rounds", "run_dir", "data.n", "data.seed", "split.seed"):

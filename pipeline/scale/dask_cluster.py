@@ -12,8 +12,8 @@ from typing import Any
 from pipeline import config
 from pipeline.errors import ClusterError, ConfigError
 from pipeline.files import expanded
-from pipeline.model import software
 from pipeline.scale import dask_start
+from pipeline.software import software
 
 POLL = 0.5  # seconds between two looks whether everybody is still there
 LOUD = ("distributed", "tornado", "asyncio")
