@@ -462,7 +462,7 @@ def test_a_signal_removes_what_is_half_written(tmp_path):
     """predict waits in the middle of its CSV: the temporary file goes, the older CSV stays."""
     (tmp_path / "old.csv").write_text("path,label\n")
     program = (
-        "import os, signal; from pipeline import cli, files; cli._catch_signals()\n"
+        "import os, signal; from pipeline import files, interrupts; interrupts.catch_signals()\n"
         "with files.atomic('old.csv') as stream:\n"
         "    stream.write('half'); os.kill(os.getpid(), signal.SIGTERM)\n"
     )
