@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline import config, datasets
-from pipeline.commands import steps
+from pipeline.commands import output, steps
 from pipeline.model import Model, save_model
 from pipeline.reporting import plots
 from pipeline.reporting.metrics import Scores
@@ -53,7 +53,7 @@ def finish(
         model.summary = _summary(cfg, len(parts.fitted), len(held_out), scores, model)
         save_model(folder / "model.npz", model)
         paths = [images.paths[i] for i in held_out]
-        steps.write_predictions(
+        output.write_predictions(
             folder / "predictions.csv", paths, labels[held_out], proba, images.class_names
         )
         if cfg.plots:
@@ -65,7 +65,7 @@ def finish(
         "test": len(held_out),
     }
     content = _figures(model, scores, counts, parts.twins, (len(rejected), native_seconds), stages)
-    steps.write_json(folder / "metrics.json", content)
+    output.write_json(folder / "metrics.json", content)
     return Trained(model, scores, content, images, X)
 
 
@@ -80,7 +80,7 @@ def _figures(
     """Return the content of metrics.json."""
     classifier = model.classifier
     return {
-        "test": steps.figures(scores),
+        "test": output.figures(scores),
         "train_loss": classifier.train_loss_[classifier.n_rounds_ - 1],
         "rounds": classifier.n_rounds_,
         "images": counts,
@@ -90,7 +90,7 @@ def _figures(
         **_components(model),
         "read_seconds": reading[1],
         "backend": model.extractor.backend,
-        **steps.circumstances(stages),
+        **output.circumstances(stages),
     }
 
 
