@@ -17,7 +17,7 @@ import pytest
 
 from pipeline import checkpoint, config, files, interrupts
 from pipeline.checkpoint import Keeper
-from pipeline.commands import train
+from pipeline.commands import output, train
 from tests.programs import started
 
 SMALL = ["image.height=16", "image.width=16", "hog.pixels_per_cell=[4,4]", "hog.cells_per_block=[2,2]"]
@@ -157,7 +157,7 @@ def test_killed_between_the_model_and_its_figures(cut, call, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(train.steps, "write_predictions", killed)
+        patch.setattr(output, "write_predictions", killed)
         with pytest.raises(KeyboardInterrupt):
             call("train", "resume=run")
     assert contents("run/model.npz") == contents("whole/model.npz")
