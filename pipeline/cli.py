@@ -7,7 +7,6 @@ with exit status 2.
 
 from __future__ import annotations
 
-import errno
 import gc
 import importlib
 import io
@@ -17,37 +16,19 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from pipeline import config, groups, interrupts, postponed
+from pipeline import config, interrupts, postponed
 from pipeline.commands import COMMANDS
-from pipeline.errors import ConfigError, OutputError, PipelineError
+from pipeline.errors import ConfigError, OutputError
 from pipeline.files import expanded, occupied
 from pipeline.interrupts import Stopped
-from pipeline.messages import hint, one_line
+from pipeline.messages import hint, is_users, one_line
 from pipeline.overrides import CONF, check, groups_of, quoted, sorted_out
 from pipeline.reporting import help as texts
 from pipeline.reporting.stages import Stages
-
-# What a disk, a file system or the rights of a user say no to is no fault of the program, wherever it surfaces.
-SYSTEMS = {
-    getattr(errno, name)
-    for name in (
-        "EACCES",
-        "EPERM",
-        "EROFS",
-        "ENOSPC",
-        "EDQUOT",
-        "EIO",
-        "ENAMETOOLONG",
-        "ELOOP",
-        "EMFILE",
-        "ENFILE",
-    )
-    if hasattr(errno, name)
-}
 
 
 class Outcome(NamedTuple):
@@ -64,7 +45,7 @@ def main() -> NoReturn:
     gc.disable()  # until the command begins: imports leave no garbage, and looking for it takes a tenth of their time
     _prepare_streams()
     try:
-        _catch_signals()
+        interrupts.catch_signals()
         sys.exit(_dispatch(sys.argv[1:], started))
     except KeyboardInterrupt as error:
         number = error.number if isinstance(error, Stopped) else signal.SIGINT
@@ -92,35 +73,6 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _catch_signals() -> None:
-    """End on SIGTERM and SIGHUP as on Ctrl-C: half-written files are removed on the way out.
-
-    While train boosts, the first signal lets the round end and a checkpoint be written.
-    """
-
-    def stop(number: int, _: Any) -> None:
-        if interrupts.note(number):
-            if sys.stderr.isatty():  # not through Python's stream, which may be in the middle of a line
-                with suppress(OSError):  # SIGHUP: the terminal has gone
-                    os.write(2, b"\nstopping after this round; once more stops at once\n")
-            return
-        raise interrupts.raised(number)
-
-    tell = sys.unraisablehook
-
-    def told(problem: Any) -> None:  # a finalizer caught it: the next stage or round raises it again
-        if not issubclass(problem.exc_type, Stopped):
-            tell(problem)
-
-    sys.unraisablehook = told
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)
-        if number is None:  # Windows has no SIGHUP
-            continue
-        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):  # nohup ignores SIGHUP
-            signal.signal(number, stop)
-
-
 def _raise_stopped(error: Exception) -> None:
     """Raise the signal again where a library, interrupted half-way, made another error of it."""
     try:
@@ -146,7 +98,7 @@ def _dispatch(argv: Sequence[str], started: float) -> int:
         return _command(name, arguments, started)
     except Exception as error:
         _raise_stopped(error)
-        if not _is_users(error):
+        if not is_users(error):
             raise
         _complain(one_line(error, name), name)
         return 2
@@ -264,7 +216,7 @@ def _task(name: str, outcomes: list[Outcome], started: float) -> Callable[[Any],
                 figure = run(settings, Stages(started if len(outcomes) == 1 else None, overrides))
         except Exception as error:
             _raise_stopped(error)
-            if not _is_users(error):
+            if not is_users(error):
                 raise
             message = one_line(error, name)
             outcomes[-1] = Outcome(overrides, None, message)
@@ -303,30 +255,6 @@ def _settings(cfg: Any, name: str) -> Any:
         with atomic(path) as stream:
             stream.write(OmegaConf.to_yaml(cfg, resolve=True))
     return settings
-
-
-def _is_users(error: Exception) -> bool:
-    """Tell an error about what the program was given (one line) from a fault of the program (a traceback)."""
-    if isinstance(error, PipelineError | MemoryError):
-        return True
-    if isinstance(error, OSError) and error.errno in SYSTEMS:
-        return True
-    if "hydra" not in sys.modules:
-        return False
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
-    # A plain ValueError is the user's only where the schema raised it; below, it is a fault of the program.
-    return isinstance(error, HydraException | OmegaConfBaseException) or _from_schema(error)
-
-
-def _from_schema(error: BaseException) -> bool:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return (
-        isinstance(error, ValueError) and trace is not None and trace.tb_frame.f_code is groups.check.__code__
-    )
 
 
 def _complain(message: str, name: str = "") -> None:

@@ -12,34 +12,24 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from pipeline.errors import ConfigError
-from pipeline.groups import (
+from pipeline.groups.choices import (
     BLOCK_NORMS,
-    Backend,
     BackendName,
-    Checkpoint,
-    Classifier,
     Clip,
-    Data,
     DataName,
     Fit,
     FloatType,
-    Hog,
-    Image,
     Learner,
-    Machine,
     MachineKind,
-    Preprocess,
     PreprocessName,
-    Reduce,
     ReduceName,
-    Scale,
     ScaleName,
     Size,
-    Split,
-    check,
-    size_in_bytes,
-    whole,
 )
+from pipeline.groups.classifier import Classifier
+from pipeline.groups.execution import Backend, Checkpoint, Machine, Scale
+from pipeline.groups.images import Data, Hog, Image, Preprocess, Reduce, Split
+from pipeline.groups.ranges import check, size_in_bytes, whole
 
 __all__ = [
     "BLOCK_NORMS",

@@ -1,12 +1,17 @@
 """Signals that ask the process to end: at once, or, while a round of boosting is at work, after it.
 
-The command line installs the handlers; whoever must not be cut short says so with :func:`deferred`.
+The command line installs the handlers with :func:`catch_signals`. Whoever must not be cut short says so with
+:func:`deferred`.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Any
 
 _deferring = False
 _pending: int | None = None
@@ -79,3 +84,32 @@ def deferred() -> Iterator[None]:
         _deferring, number, _pending = False, _pending, None
     if number is not None:
         raise Stopped(number)
+
+
+def catch_signals() -> None:
+    """End on SIGTERM and SIGHUP as on Ctrl-C: half-written files are removed on the way out.
+
+    While train boosts, the first signal lets the round end and a checkpoint be written.
+    """
+
+    def stop(number: int, _: Any) -> None:
+        if note(number):
+            if sys.stderr.isatty():  # not through Python's stream, which may be in the middle of a line
+                with suppress(OSError):  # SIGHUP: the terminal has gone
+                    os.write(2, b"\nstopping after this round; once more stops at once\n")
+            return
+        raise raised(number)
+
+    tell = sys.unraisablehook
+
+    def told(problem: Any) -> None:  # a finalizer caught it: the next stage or round raises it again
+        if not issubclass(problem.exc_type, Stopped):
+            tell(problem)
+
+    sys.unraisablehook = told
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is None:  # Windows has no SIGHUP
+            continue
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):  # nohup ignores SIGHUP
+            signal.signal(number, stop)

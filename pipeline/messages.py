@@ -1,10 +1,15 @@
-"""Mistakes of a user in one line of plain words."""
+"""Mistakes of a user: which errors are some, and what is said of them in one line of plain words."""
 
 from __future__ import annotations
 
 import difflib
+import errno
 import re
+import sys
 from typing import Any
+
+from pipeline.errors import PipelineError
+from pipeline.groups import ranges
 
 OUT_OF_MEMORY = {
     "train": "use fewer or smaller images, hog=coarse, or a packed set (data=packed), which is not held in memory",
@@ -22,7 +27,48 @@ LISTS = {
     "hog.cells_per_block": "[3,3]",
     "hog.pixels_per_cell": "[8,8]",
 }
+# What a disk, a file system or the rights of a user say no to is no fault of the program, wherever it surfaces.
+SYSTEMS = {
+    getattr(errno, name)
+    for name in (
+        "EACCES",
+        "EPERM",
+        "EROFS",
+        "ENOSPC",
+        "EDQUOT",
+        "EIO",
+        "ENAMETOOLONG",
+        "ELOOP",
+        "EMFILE",
+        "ENFILE",
+    )
+    if hasattr(errno, name)
+}
 KINDS = {"Integer": "a whole number", "Float": "a number"}
+
+
+def is_users(error: Exception) -> bool:
+    """Tell an error about what the program was given (one line) from a fault of the program (a traceback)."""
+    if isinstance(error, PipelineError | MemoryError):
+        return True
+    if isinstance(error, OSError) and error.errno in SYSTEMS:
+        return True
+    if "hydra" not in sys.modules:
+        return False
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    # A plain ValueError is the user's only where the schema raised it; below, it is a fault of the program.
+    return isinstance(error, HydraException | OmegaConfBaseException) or _from_schema(error)
+
+
+def _from_schema(error: BaseException) -> bool:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return (
+        isinstance(error, ValueError) and trace is not None and trace.tb_frame.f_code is ranges.check.__code__
+    )
 
 
 def one_line(error: BaseException, name: str = "") -> str:

@@ -1,37 +1,25 @@
-"""A trained model: preprocessing, HoG, reduction and classifier together, and the file that holds them.
+"""A trained model: preprocessing, HoG, reduction and classifier together; saved and loaded.
 
-The file is an ``.npz`` archive of plain arrays. One of them, ``header``, is JSON text as bytes: format
-version, image size, preprocessing, HoG parameters and layout, reduction, class names, the classifier's parameters,
-software versions and a summary of the training. Nothing is pickled, and the file does not know which backend
-made it.
+What the file is like, :mod:`pipeline.model_file` says. It does not know which backend made it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import io
-import json
 import os
-import zipfile
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pipeline import backends, config
-from pipeline.archive import UNREADABLE, checksum
+from pipeline import backends, config, model_file
 from pipeline.boosting import LogitBoostClassifier
 from pipeline.errors import ModelError
 from pipeline.features import HogExtractor, HogLayout, PcaReducer
 from pipeline.features.images import features
-from pipeline.files import atomic
-
-FORMAT = "hogboost-model"
-REDUCE = "reduce."  # begins the names of the reduction's arrays
-VERSION = 2  # 2 added the reduction; a model without one is written as 1, for programs that know no other
-_REMEDY = "give the model.npz of a train run: model=runs/train/.../model.npz"
+from pipeline.model_file import REDUCE
+from pipeline.software import software
 
 
 @dataclasses.dataclass
@@ -151,21 +139,6 @@ def fitted_extractor(extractor: HogExtractor, image: config.Image) -> HogExtract
     return extractor.fit(np.zeros((1, image.height, image.width), dtype=np.uint8))
 
 
-@functools.cache  # looking the versions up takes 15 ms
-def software() -> dict[str, str]:
-    """Return the versions of the software that shapes a model."""
-    import platform
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = {"python": platform.python_version()}
-    for name in ("hogboost", "numpy", "scipy", "numba", "scikit-image", "scikit-learn", "pillow"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:  # the checkout itself may not be installed
-            found[name] = "not installed"
-    return found
-
-
 def save_model(path: str | Path, model: Model) -> None:
     """Write a model file. An older file at `path` stays whole unless the new one is complete on the disk.
 
@@ -183,8 +156,6 @@ def save_model(path: str | Path, model: Model) -> None:
         extractor.cells_per_block,
     )
     header: dict[str, Any] = {
-        "format": FORMAT,
-        "version": 1 if model.reducer is None else VERSION,
         "image": _plain(size),
         "preprocess": _plain(model.preprocess),
         "hog": {k: v for k, v in extractor.get_params().items() if k != "backend"},
@@ -197,15 +168,7 @@ def save_model(path: str | Path, model: Model) -> None:
     if model.reducer is not None:
         reducing, header["reduce"] = model.reducer.state()
         arrays |= {f"{REDUCE}{name}": array for name, array in reducing.items()}
-    header["sha256"] = checksum(arrays, header)
-    text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
-    buffer = io.BytesIO()  # a model is a few megabytes; in memory first, so that the file is one write
-    members: dict[str, Any] = {
-        name if name.startswith(REDUCE) else f"classifier.{name}": array for name, array in arrays.items()
-    }
-    np.savez(buffer, header=text, **members)
-    with atomic(path, "wb") as stream:
-        stream.write(buffer.getvalue())
+    model_file.write(path, arrays, header, version=1 if model.reducer is None else model_file.VERSION)
 
 
 def load_model(path: str | Path, backend: str = "cpu") -> Model:
@@ -224,20 +187,7 @@ def load_model(path: str | Path, backend: str = "cpu") -> Model:
     """
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"path must name a model file, as in 'runs/train/.../model.npz', not {path!r}")
-    arrays, header = _read(Path(path))
-    if header.get("format") != FORMAT:
-        raise ModelError(f"{path} is no model file of hogboost (it has no format mark); {_REMEDY}")
-    version = header.get("version")
-    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        raise ModelError(
-            f"{path} is damaged: its header has no format version (found {version!r}); copy or train it again"
-        )
-    if version > VERSION:
-        raise ModelError(
-            f"{path} has model format {version}, this program reads formats up to {VERSION}; update hogboost"
-        )
-    if header.pop("sha256", None) != checksum(arrays, header):
-        raise ModelError(f"{path} is damaged: its checksum does not fit its content; copy or train it again")
+    arrays, header = model_file.read(Path(path))
     try:
         hog: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in header["hog"].items()}
         preprocess = dict(header["preprocess"], name=config.PreprocessName[header["preprocess"]["name"]])
@@ -290,37 +240,6 @@ def _check_parts(model: Model) -> None:
         )
     if not isinstance(model.summary, dict):
         raise ValueError("summary: a table is expected")
-
-
-def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the arrays, the classifier's without a prefix, and the header."""
-    if not path.exists():
-        raise ModelError(f"{path} does not exist; {_REMEDY}")
-    if path.is_dir():
-        inside = path / "model.npz"
-        hint = f"; did you mean {inside}?" if inside.exists() else f"; {_REMEDY}"
-        raise ModelError(f"{path} is a folder, not a model file{hint}")
-    if not path.is_file():
-        raise ModelError(f"{path} is a device or pipe, not a model file; {_REMEDY}")
-    if not zipfile.is_zipfile(path):
-        raise ModelError(f"{path} is no model file of hogboost, or was cut short; {_REMEDY}")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not hasattr(archive, "files") or "header" not in archive.files:
-                raise ModelError(f"{path} is no model file of hogboost; {_REMEDY}")
-            header = json.loads(archive["header"].tobytes())
-            names = [name for name in archive.files if name != "header"]
-            arrays = {name.removeprefix("classifier."): archive[name] for name in names}
-    except UNREADABLE as error:
-        reason = " ".join(str(error).split())
-        if "pickle" in reason:  # NumPy would advise to unpickle it
-            reason = "it holds Python objects, which are never read"
-        raise ModelError(
-            f"{path} cannot be read as a model ({reason}); it is damaged or no model file"
-        ) from error
-    if not isinstance(header, dict):
-        raise ModelError(f"{path} is no model file of hogboost; {_REMEDY}")
-    return arrays, header
 
 
 def _plain(settings: Any) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from PIL import Image
 from pipeline import config, datasets
 from pipeline.datasets import parallel
 from pipeline.datasets.folder import scan
-from pipeline.datasets.parallel import usable_cores
+from pipeline.processor import usable_cores
 
 TARGET = config.Image()
 SIZE = (TARGET.width, TARGET.height)

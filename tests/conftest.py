@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +47,60 @@ def shared_data(*parts: str) -> Path:
             pytest.fail(reason)
         pytest.skip(reason)
     return path
+
+
+@pytest.fixture
+def call(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., tuple[int, str, str]]]:
+    """Run a command line in this process, in a folder of its own: call("train", "key=value") -> (status, out, err)."""
+    from pipeline import cli
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pipeline"])
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        status = cli._dispatch(arguments, time.perf_counter())
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    handlers, level = logging.root.handlers[:], logging.root.level
+    yield run
+    logging.captureWarnings(False)
+    logging.root.handlers[:] = handlers  # Hydra's write to a stream that ends with the test
+    logging.root.setLevel(level)
+
+
+@pytest.fixture
+def told(call: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
+    """Run a command line that must fail by one line on the error stream; return the line."""
+
+    def run(*arguments: str) -> str:
+        status, out, err = call(*arguments)
+        assert status == 2
+        assert out == ""
+        assert err.count("\n") == 1
+        assert "HYDRA_FULL_ERROR" not in err
+        return err.rstrip()
+
+    return run
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Three class folders of 16 pictures."""
+    import numpy as np
+    from PIL import Image
+
+    root, rng = tmp_path / "photos", np.random.default_rng(0)
+    for label, name in enumerate(("a", "b", "c")):
+        (root / name).mkdir(parents=True)
+        for i in range(16):
+            waves = np.sin((0.3 + 0.3 * label) * np.arange(16))[:, None] * np.ones(16)
+            picture = 128 + 60 * waves + rng.normal(0, 30, (16, 16))
+            Image.fromarray(picture.clip(0, 255).astype(np.uint8)).save(root / name / f"{i:02d}.png")
+    return root
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,9 @@ from pipeline import config, datasets
 from pipeline.commands import steps
 from pipeline.datasets.pieces import inventory
 from pipeline.scale import dask_cluster, dask_run
+from tests.conftest import ROOT
+from tests.programs import environment
 
-ROOT = Path(__file__).resolve().parent.parent
 SIZE = config.Image(height=16, width=32)
 
 
@@ -85,10 +86,10 @@ class Workers:
         """Start some."""
         words = [sys.executable, "-m", "distributed.cli.dask_worker", self.address, "--no-nanny", "--nthreads", "1",
                  "--no-dashboard", "--death-timeout", "60"]  # fmt: skip
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        given = environment() | {"OMP_NUM_THREADS": "1"}
         for _ in range(count):
             self.running.append(
-                subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+                subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=given)
             )
 
     def kill(self, number: int) -> int:

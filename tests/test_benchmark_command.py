@@ -12,7 +12,6 @@ from pipeline.benchmarks import measure, registry
 from pipeline.benchmarks.registry import NAMES
 from pipeline.commands import benchmark
 from pipeline.errors import BackendError, ConfigError
-from tests.test_cli import call, told  # noqa: F401  fixtures
 
 # ---- the command ----
 
@@ -73,7 +72,7 @@ def test_a_wrong_row_ends_the_command_with_an_error_after_everything_was_written
     assert not (tmp_path / "benchmark.png").exists()
 
 
-def test_one_suite_for_real(call, tmp_path):  # noqa: F811
+def test_one_suite_for_real(call, tmp_path):
     status, out, err = call("benchmark", "suite=layout", "size=small", "repeats=1", "hydra.run.dir=run")
     assert status == 0, err
     assert "layout: tasks on a matrix of 1,024 x 1,024 float64 (8 MB), median of 1 round\n" in out
@@ -82,7 +81,7 @@ def test_one_suite_for_real(call, tmp_path):  # noqa: F811
     assert (tmp_path / "run" / "benchmark.png").exists()
 
 
-def test_suites_may_be_one_name_several_or_all(call, monkeypatch):  # noqa: F811
+def test_suites_may_be_one_name_several_or_all(call, monkeypatch):
     seen = []
     monkeypatch.setattr(benchmark, "run", lambda cfg, stages: seen.append(cfg.suite))
     for given in ([], ["suite=hog"], ["suite=[wls,hog]"]):
@@ -93,7 +92,7 @@ def test_suites_may_be_one_name_several_or_all(call, monkeypatch):  # noqa: F811
     assert registry.chosen(["all"]) == list(NAMES)
 
 
-def test_an_unknown_suite_is_one_line_with_the_nearest_name(told):  # noqa: F811
+def test_an_unknown_suite_is_one_line_with_the_nearest_name(told):
     line = told("benchmark", "suite=monte_carlo")
     assert line == (
         "pipeline benchmark: no suite 'monte_carlo'; choose from: add_two, monte_carlo_pi, layout, filter, hog, wls, "
@@ -114,11 +113,11 @@ def test_an_unknown_suite_is_one_line_with_the_nearest_name(told):  # noqa: F811
         ("seed=-1", "seed must be from 0"),
     ],
 )
-def test_settings_out_of_range_are_one_line(told, given, words):  # noqa: F811
+def test_settings_out_of_range_are_one_line(told, given, words):
     assert re.search(words, told("benchmark", given))
 
 
-def test_the_settings_of_the_file_are_those_of_the_schema(call, monkeypatch):  # noqa: F811
+def test_the_settings_of_the_file_are_those_of_the_schema(call, monkeypatch):
     seen = []
     monkeypatch.setattr(benchmark, "run", lambda cfg, stages: seen.append(cfg))
     call("benchmark")

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline import archive, checkpoint, config, interrupts
 from pipeline.boosting import LogitBoostClassifier, loop
-from pipeline.boosting.estimator import PROMOTED
+from pipeline.boosting.fitting import PROMOTED
 from pipeline.checkpoint import Keeper
 from pipeline.errors import OutputError, ResumeError
 

@@ -21,40 +21,10 @@ import pytest
 from pipeline import cli, config, interrupts
 from pipeline.commands import COMMANDS, steps
 from pipeline.errors import DataError
+from tests.conftest import ROOT
+from tests.programs import environment, python_m, started
 
-ROOT = Path(__file__).resolve().parent.parent
 OPTIONS = sorted(p for p in cli.CONF.rglob("*.yaml") if "hydra" not in p.parts and p.parent != cli.CONF)
-
-
-@pytest.fixture
-def call(monkeypatch, tmp_path, capsys):
-    """Run a command line in this process: call("train", "key=value") -> (status, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["pipeline"])
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
-
-    def run(*arguments):
-        status = cli._dispatch(arguments, time.perf_counter())
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    yield run
-    logging.captureWarnings(False)
-
-
-@pytest.fixture
-def told(call):
-    """Run a command line that must fail by one line on the error stream; return the line."""
-
-    def run(*arguments):
-        status, out, err = call(*arguments)
-        assert status == 2
-        assert out == ""
-        assert err.count("\n") == 1
-        assert "HYDRA_FULL_ERROR" not in err
-        return err.rstrip()
-
-    return run
 
 
 @pytest.fixture
@@ -66,15 +36,6 @@ def fake(monkeypatch):
         monkeypatch.setattr(command, "run", lambda cfg, stages: work(cfg))
 
     return install
-
-
-def python_m(*arguments, cwd, **kwargs):
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path}
-    command = [sys.executable, "-m", "pipeline", *arguments]
-    return subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, **kwargs
-    )
 
 
 # ---- settings ----
@@ -402,23 +363,13 @@ def test_doctor_writes_nothing(tmp_path):
 )
 def test_a_signal_is_one_line_and_its_status(tmp_path, name, words):
     number = getattr(signal, name)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [
-        sys.executable,
-        "-u",
-        "-m",
-        "pipeline",
+    with started(
         "train",
         "backend.threads=1",
         "classifier.n_rounds=100000",
-    ]
-    with subprocess.Popen(
-        command,
         cwd=tmp_path,
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
+        stdout=None,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as process:
         try:
             deadline = time.monotonic() + 60
@@ -440,7 +391,7 @@ def test_a_signal_is_one_line_and_its_status(tmp_path, name, words):
 @pytest.mark.parametrize("swallow", ["stage", "round"])
 def test_a_signal_that_a_library_swallowed_ends_the_run_all_the_same(monkeypatch, tmp_path, swallow):
     """Compilers and finalizers catch everything: what the handler raised is raised again at the next step."""
-    from pipeline.commands import train
+    from pipeline.commands import rounds
     from pipeline.reporting.stages import Stages
 
     monkeypatch.setattr(interrupts, "_raised", None)
@@ -453,7 +404,7 @@ def test_a_signal_that_a_library_swallowed_ends_the_run_all_the_same(monkeypatch
         classifier = steps.classifier(config.Classifier(n_rounds=50), "cpu")
         X = np.random.default_rng(0).random((40, 5))
         with pytest.raises(interrupts.Stopped) as stopped:
-            train.fit(classifier, X, np.arange(40) % 2, None)
+            rounds.fit(classifier, X, np.arange(40) % 2, None)
     assert stopped.value.number == signal.SIGTERM
 
 
@@ -462,14 +413,14 @@ def test_a_signal_removes_what_is_half_written(tmp_path):
     """predict waits in the middle of its CSV: the temporary file goes, the older CSV stays."""
     (tmp_path / "old.csv").write_text("path,label\n")
     program = (
-        "import os, signal; from pipeline import cli, files; cli._catch_signals()\n"
+        "import os, signal; from pipeline import files, interrupts; interrupts.catch_signals()\n"
         "with files.atomic('old.csv') as stream:\n"
         "    stream.write('half'); os.kill(os.getpid(), signal.SIGTERM)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -491,8 +442,7 @@ def test_a_signal_that_a_library_turns_into_another_error_still_ends(call, fake,
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_closed_streams_end_nothing(tmp_path, closed):
     line = f"{shlex.quote(sys.executable)} -m pipeline pack data=digits out=d.npz {closed}"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(line, shell=True, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    done = subprocess.run(line, shell=True, cwd=tmp_path, env=environment(), capture_output=True, check=False)
     assert done.returncode == 0
     assert b"Traceback" not in done.stderr
     with np.load(tmp_path / "d.npz") as archive:

@@ -281,7 +281,7 @@ def test_a_fit_foretells_its_columns(cluster, monkeypatch):
 
     def preparing(self):
         prepare(self)
-        found.append(self._prepared is not None)
+        found.append(self.columns.prepared)
 
     with monkeypatch.context() as patch:
         patch.setattr(Partition, "prepare", preparing)

@@ -20,8 +20,8 @@ from pipeline import checkpoint, files
 from pipeline.errors import ClusterError
 from pipeline.scale import dask_cluster, dask_ways
 from tests import dask_runs
-from tests.dask_runs import ROOT
-from tests.test_resume import call, contents, photos  # noqa: F401  fixtures
+from tests.programs import started
+from tests.test_resume import contents
 
 pytest.importorskip("distributed")
 
@@ -235,7 +235,7 @@ def test_a_cluster_that_hangs_or_is_closed_is_told(monkeypatch):
 # ---- a scheduler that is lost; a run that goes on ----
 
 
-def test_a_lost_scheduler_ends_the_run_and_it_goes_on_to_the_same_model(call, monkeypatch, tmp_path, way):  # noqa: F811
+def test_a_lost_scheduler_ends_the_run_and_it_goes_on_to_the_same_model(call, monkeypatch, tmp_path, way):
     """Scheduler and workers are processes; the scheduler is killed while the fifth order is on its way."""
     from pipeline.scale.dask_crew import Crew
 
@@ -297,11 +297,7 @@ def test_sigterm_ends_the_run_and_its_workers_in_one_line(tmp_path):
         "checkpoint.rounds=1",
         "classifier.n_rounds=100000",
     ]
-    run = subprocess.Popen(
-        [sys.executable, "-m", "pipeline", "train", *words, "hydra.run.dir=run"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )  # fmt: skip
+    run = started("train", *words, "hydra.run.dir=run", cwd=tmp_path, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 100
     while not checkpoint.listed(tmp_path / "run"):
         assert run.poll() is None
@@ -320,7 +316,7 @@ def test_sigterm_ends_the_run_and_its_workers_in_one_line(tmp_path):
 
 
 @pytest.mark.parametrize("when", ["hog", "predict"])
-def test_a_scheduler_lost_before_any_round_is_told_with_what_to_do(call, monkeypatch, tmp_path, when):  # noqa: F811
+def test_a_scheduler_lost_before_any_round_is_told_with_what_to_do(call, monkeypatch, tmp_path, when):
     """In HoG there is no checkpoint to go on from; predict has none ever."""
     from pipeline.scale import dask_predict
     from pipeline.scale.dask_crew import Crew
@@ -386,7 +382,7 @@ def test_a_worker_lost_while_it_tells_its_versions_is_no_lost_scheduler(monkeypa
 
 
 @pytest.mark.parametrize("scale", [["scale=outofcore"], THREADS], ids=["outofcore", "dask"])
-def test_names_in_a_packed_set_lead_nowhere(call, tmp_path, monkeypatch, scale):  # noqa: F811
+def test_names_in_a_packed_set_lead_nowhere(call, tmp_path, monkeypatch, scale):
     """Names of pictures are words, not places: nothing is written outside of the run folder and out=."""
     cfg = dask_runs.settings("subspace", "float32", 60, 3)
     images = dask_runs.pictures(cfg)
@@ -414,7 +410,7 @@ def test_names_in_a_packed_set_lead_nowhere(call, tmp_path, monkeypatch, scale):
 # ---- mistakes ----
 
 
-def test_without_dask_the_command_that_installs_it_is_told(call, monkeypatch):  # noqa: F811
+def test_without_dask_the_command_that_installs_it_is_told(call, monkeypatch):
     import importlib.util
 
     find = importlib.util.find_spec
@@ -446,7 +442,7 @@ def test_without_dask_the_command_that_installs_it_is_told(call, monkeypatch):  
         (["data=folder", "data.path=nowhere"], "no such folder"),
     ],
 )
-def test_mistakes_are_told_in_one_line(call, photos, words, part):  # noqa: F811
+def test_mistakes_are_told_in_one_line(call, photos, words, part):
     begin = time.monotonic()
     status, _, err = call("train", *WORDS, *MADE, *THREADS, "scale.wait=1", *words)
     assert status == 2
@@ -485,7 +481,7 @@ def test_a_cluster_without_workers_is_told():
 # ---- the commands ----
 
 
-def test_train_writes_what_local_writes_and_predict_labels_in_parts(call, photos, monkeypatch):  # noqa: F811
+def test_train_writes_what_local_writes_and_predict_labels_in_parts(call, photos, monkeypatch):
     from pyarrow import parquet
 
     from pipeline.scale import dask_predict
@@ -560,15 +556,13 @@ def test_train_writes_what_local_writes_and_predict_labels_in_parts(call, photos
 def test_at_least_thirty_kills_leave_the_model_as_it_was(learner, tmp_path):
     """Workers and the main process are killed at random moments; every model that comes out is the undisturbed one."""
     rng = random.Random(6)
-    words = [sys.executable, "-m", "pipeline", "train"]
     given = [*WORDS, "data=synthetic", "data.n=6000", "data.classes=4", f"classifier={learner}", "scale=dask",
              "classifier.n_rounds=60", "classifier.n_components=64", "scale.partitions=4", "checkpoint.rounds=5",
              "scale.wait=120"]  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
 
     def start(*more: str) -> subprocess.Popen:
         log = (tmp_path / "log.txt").open("a")
-        return subprocess.Popen([*words, *more], cwd=tmp_path, env=environment, stdout=log, stderr=log)
+        return started("train", *more, cwd=tmp_path, stdout=log, stderr=log)
 
     kills = runs = 0
     with dask_runs.processes(3) as workers:

@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 
 from pipeline import config
-from pipeline.datasets.decode import DecodeError, decode, decode_to, quiet
+from pipeline.datasets.decode import decode, decode_to, quiet
+from pipeline.datasets.reasons import DecodeError
 from tests.conftest import DATA, shared_data
 
 LOCAL = {  # rows, columns, mean; or the words that must be in the reason

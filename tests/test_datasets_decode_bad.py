@@ -15,7 +15,8 @@ from PIL import Image, ImageFile
 
 from pipeline import config
 from pipeline.datasets import decode as decode_module
-from pipeline.datasets.decode import DecodeError, decode, decode_to, quiet
+from pipeline.datasets.decode import decode, decode_to, quiet
+from pipeline.datasets.reasons import DecodeError
 from tests.conftest import DATA
 
 
@@ -133,7 +134,7 @@ def test_interrupts_and_faults_of_ours_are_not_reasons(monkeypatch):
     def fault(_picture):
         raise TypeError("ours")
 
-    monkeypatch.setattr(decode_module, "_to_gray", fault)
+    monkeypatch.setattr(decode_module, "to_gray", fault)
     with pytest.raises(TypeError, match="ours"):
         decode(path)
 

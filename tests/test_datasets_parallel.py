@@ -21,10 +21,10 @@ from pipeline.datasets import folder, helper, load, parallel, plain, processes
 from pipeline.datasets.source import stream
 from tests.conftest import DATA, shared_data
 from tests.pictures import SIZE, folder_data, two_classes_in
+from tests.programs import environment
 
 pytestmark = pytest.mark.skipif(not processes.available(), reason="needs Linux: memory without a name")
 PADDED = config.Image(16, 20, config.Fit.pad)
-ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
@@ -265,11 +265,10 @@ print(len(loaded.images))
 
 
 def program(*words: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", SCRIPT, *words]
     pipe = subprocess.PIPE
     return subprocess.Popen(
-        command, stdout=pipe, stderr=pipe, text=True, env=environment, start_new_session=True
+        command, stdout=pipe, stderr=pipe, text=True, env=environment(), start_new_session=True
     )
 
 

@@ -11,7 +11,8 @@ from PIL import Image, ImageFile, JpegImagePlugin, PngImagePlugin
 from pipeline import config
 from pipeline.datasets import decode as rules
 from pipeline.datasets import plain, short
-from pipeline.datasets.decode import DecodeError, decode, decode_to, quiet
+from pipeline.datasets.decode import decode, decode_to, quiet
+from pipeline.datasets.reasons import DecodeError
 from tests.conftest import DATA
 
 ANY = 10**9

@@ -140,7 +140,7 @@ def test_other_features_are_excused_only_where_rounding_decides(
     machine, checks, monkeypatch, noise, size, rounding
 ):
     """The gains of the first column of each pair are put back: by rounding, or so far that a worse one is chosen."""
-    monkeypatch.setattr("pipeline.boosting.estimator.PROMOTED", 0)
+    monkeypatch.setattr("pipeline.boosting.fitting.PROMOTED", 0)
     wls = backends.get("gpu").wls
     right = wls.componentwise_sums
 

@@ -305,7 +305,7 @@ def test_extractor_on_host_and_device_arrays(gpu, settings):
 @pytest.mark.parametrize("J", [2, 10])
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_a_whole_fit_equals_the_cpu_backend(gpu, monkeypatch, digits, learner, J, dtype):
-    monkeypatch.setattr("pipeline.boosting.estimator.PROMOTED", 0)
+    monkeypatch.setattr("pipeline.boosting.fitting.PROMOTED", 0)
     X, y = digits
     y = y if J == 10 else (y > 4).astype(int)
     params = dict(learner=learner, n_rounds=5, subspace_size=16, n_components=24, random_state=0, dtype=dtype)

@@ -18,7 +18,8 @@ from pipeline import config, files
 from pipeline.boosting import LogitBoostClassifier
 from pipeline.errors import ModelError, OutputError
 from pipeline.features import HogExtractor
-from pipeline.model import VERSION, Model, fitted_extractor, load_model, save_model
+from pipeline.model import Model, fitted_extractor, load_model, save_model
+from pipeline.model_file import VERSION
 
 SIZE = config.Image(height=24, width=32)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,8 +23,8 @@ from pipeline.profiling.machines import Measured
 from pipeline.profiling.probes import StageModel
 from pipeline.profiling.work import Work, describe
 from pipeline.reporting import plan_tables
-
-ROOT = Path(__file__).resolve().parent.parent
+from tests.conftest import ROOT
+from tests.programs import python_m
 
 
 @dataclass(frozen=True)
@@ -450,8 +449,7 @@ def test_too_few_images(quick: config.Plan) -> None:
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pipeline", "plan", *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return python_m("plan", *words, cwd=ROOT)
 
 
 def test_an_entry_of_a_user_with_a_missing_field_is_told_in_one_line(tmp_path: Path) -> None:

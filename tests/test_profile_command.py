@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
 from pipeline import backends, config
 from pipeline.commands import profile, profile_checks
+from pipeline.config import Backend, BackendName, Classifier, Data, DataName
 from pipeline.errors import ConfigError
-from pipeline.groups import Backend, BackendName, Classifier, Data, DataName
 from pipeline.profiling import advice
 from pipeline.reporting.stages import Stages
-from tests.conftest import ROOT
+from tests.programs import python_m
 
 OUT = config.Scale(name=config.ScaleName.outofcore)
 PCA = config.Reduce(name=config.ReduceName.pca)
@@ -174,15 +171,7 @@ def test_a_store_is_filled_again_by_every_run(tmp_path):
 
 
 def test_one_name_needs_no_brackets_and_a_mistake_is_one_line(tmp_path):
-    environment = dict(os.environ, PYTHONPATH=str(ROOT))
-    done = subprocess.run(
-        [sys.executable, "-m", "pipeline", "profile", "sweep=fred"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python_m("profile", "sweep=fred", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
         "pipeline profile: no sweep 'fred'. Choose among: threads, dtype, batch, images, size"

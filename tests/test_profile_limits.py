@@ -9,6 +9,7 @@ import math
 import pytest
 
 from pipeline.errors import ConfigError, OutputError
+from pipeline.processor import usable_cores
 from pipeline.profiling import limits
 
 
@@ -33,7 +34,7 @@ def test_every_figure_of_the_host_is_a_positive_number(measured):
     rates += [*measured.product.values(), *measured.product_one.values()]
     assert all(math.isfinite(rate) and rate > 0.0 for rate in rates)
     assert set(measured.product) == set(measured.product_one) == {"float32", "float64"}
-    assert measured.cores == measured.threads == limits.usable_cores()
+    assert measured.cores == measured.threads == usable_cores()
 
 
 def test_all_threads_are_never_said_to_be_slower_than_one(measured):

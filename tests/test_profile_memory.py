@@ -195,7 +195,7 @@ def law(cfg, work):
 
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch):
-    monkeypatch.setattr(module, "cores", lambda: CORES)
+    monkeypatch.setattr(module, "usable_cores", lambda: CORES)
 
 
 def recorded(run, peak):

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from pipeline import config
-from pipeline.groups import Data, DataName
+from pipeline.config import Data, DataName
 from pipeline.profiling.devices import DEVICE_START
 from pipeline.profiling.outlook import outlook
 from pipeline.profiling.work import describe

@@ -20,7 +20,7 @@ from tests.fake_runs import FakeRunner, settings
 
 
 def test_threads_find_a_serial_share_of_20_percent(tmp_path, monkeypatch):
-    monkeypatch.setattr(sweeps, "cores", lambda: 6)
+    monkeypatch.setattr(sweeps, "usable_cores", lambda: 6)
     runner = FakeRunner(
         lambda cfg, work: {"hog": 0.3 + 1.2 / work.threads, "boost/sums": 0.1 + 0.4 / work.threads}
     )
@@ -36,7 +36,7 @@ def test_threads_find_a_serial_share_of_20_percent(tmp_path, monkeypatch):
 
 
 def test_threads_that_do_not_help_are_said_to_be_no_faster(tmp_path, monkeypatch):
-    monkeypatch.setattr(sweeps, "cores", lambda: 2)
+    monkeypatch.setattr(sweeps, "usable_cores", lambda: 2)
     found = sweeps.sweep(
         "threads", settings(tmp_path), FakeRunner(lambda cfg, work: {"hog": 0.1 * work.threads})
     )
@@ -45,7 +45,7 @@ def test_threads_that_do_not_help_are_said_to_be_no_faster(tmp_path, monkeypatch
 
 
 def test_threads_in_doubling_steps_on_many_cores(tmp_path, monkeypatch):
-    monkeypatch.setattr(sweeps, "cores", lambda: 48)
+    monkeypatch.setattr(sweeps, "usable_cores", lambda: 48)
     runner = FakeRunner(lambda cfg, work: {"hog": 1.0 / work.threads})
     found = sweeps.sweep("threads", settings(tmp_path), runner)
     assert [point.x for point in found.points] == [1, 2, 4, 8, 16, 32, 48]
@@ -149,7 +149,7 @@ def test_mistakes_are_told_in_one_line(tmp_path, monkeypatch):
     for name in ("batch", "threads"):
         with pytest.raises(ConfigError, match=f"sweep={name}.*backend=gpu"):
             sweeps.sweep(name, gpu, runner)
-    monkeypatch.setattr(sweeps, "cores", lambda: 1)
+    monkeypatch.setattr(sweeps, "usable_cores", lambda: 1)
     with pytest.raises(ConfigError, match="at least two cores"):
         sweeps.sweep("threads", cfg, runner)
     assert list(tmp_path.iterdir()) == []  # nothing is left

@@ -370,7 +370,7 @@ def processor_time(monkeypatch):
 def test_a_stage_forced_onto_one_thread(processor_time, monkeypatch, forced):
     from pipeline import backends
     from pipeline.backends.cpu import wls_kernels
-    from pipeline.profiling.limits import usable_cores
+    from pipeline.processor import usable_cores
 
     if not forced and usable_cores() < 2:
         pytest.skip("needs two cores to keep two busy")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import tracemalloc
 from pathlib import Path
@@ -20,6 +19,7 @@ from pipeline.commands import evaluate, predict, steps, train
 from pipeline.errors import ConfigError, ModelError
 from pipeline.features import HogExtractor
 from pipeline.model import Model, features, fitted_extractor, load_model, save_model
+from tests.test_commands import rows
 from tests.test_model import SIZE, altered, pictures, refusal
 from tests.test_pca import falling
 
@@ -318,11 +318,6 @@ def settings(kind, run_dir, n=180, **groups):
 
 def read(path):
     return json.loads((Path(path) / "metrics.json").read_text())
-
-
-def rows(path):
-    with Path(path).open(newline="", encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import random
 import shutil
@@ -15,13 +14,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
-from pipeline import checkpoint, cli, config, files, interrupts
+from pipeline import checkpoint, config, files, interrupts
 from pipeline.checkpoint import Keeper
-from pipeline.commands import train
+from pipeline.commands import output, train
+from tests.programs import started
 
-ROOT = Path(__file__).resolve().parent.parent
 SMALL = ["image.height=16", "image.width=16", "hog.pixels_per_cell=[4,4]", "hog.cells_per_block=[2,2]"]
 QUIETLY = ["plots=false", "backend.threads=1"]
 
@@ -36,35 +34,6 @@ def contents(path):
 
 
 # ---- in this process ----
-
-
-@pytest.fixture
-def call(monkeypatch, tmp_path, capsys):
-    """Run a command line: call("train", "key=value") -> (status, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["pipeline"])
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
-
-    def run(*arguments):
-        status = cli._dispatch(arguments, time.perf_counter())
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    yield run
-    logging.captureWarnings(False)
-
-
-@pytest.fixture
-def photos(tmp_path):
-    """Three class folders of 16 pictures."""
-    root, rng = tmp_path / "photos", np.random.default_rng(0)
-    for label, name in enumerate(("a", "b", "c")):
-        (root / name).mkdir(parents=True)
-        for i in range(16):
-            waves = np.sin((0.3 + 0.3 * label) * np.arange(16))[:, None] * np.ones(16)
-            picture = 128 + 60 * waves + rng.normal(0, 30, (16, 16))
-            Image.fromarray(picture.clip(0, 255).astype(np.uint8)).save(root / name / f"{i:02d}.png")
-    return root
 
 
 def stop_at(monkeypatch, round_number, number=signal.SIGTERM):
@@ -188,7 +157,7 @@ def test_killed_between_the_model_and_its_figures(cut, call, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(train.steps, "write_predictions", killed)
+        patch.setattr(output, "write_predictions", killed)
         with pytest.raises(KeyboardInterrupt):
             call("train", "resume=run")
     assert contents("run/model.npz") == contents("whole/model.npz")
@@ -430,22 +399,8 @@ CHAINS = {
 }
 
 
-def started(arguments, cwd, **kwargs):
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", "pipeline", "train", *arguments]
-    return subprocess.Popen(
-        command,
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": path},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **kwargs,
-    )
-
-
 def completed(arguments, cwd):
-    process = started(arguments, cwd)
+    process = started("train", *arguments, cwd=cwd)
     out, err = process.communicate(timeout=200)
     return process.returncode, out, err
 
@@ -471,7 +426,7 @@ def killed_until_it_ends(settings, tmp_path, rng, plan, run_dir):
     arguments = [*DIGITS, *settings, f"hydra.run.dir={run_dir}"]
     fresh, kills = list(arguments), 0
     while True:
-        process = started(arguments, tmp_path)
+        process = started("train", *arguments, cwd=tmp_path)
         if kills < len(plan):
             moment, number = plan[kills]
             if await_moment(process, run_dir, moment, rng.uniform(0.5, 6.0)):
@@ -550,7 +505,7 @@ def test_a_signal_is_one_line_with_the_command_that_goes_on(tmp_path, name, word
         "data.n=400",
     ]
     reset = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
-    process = started(settings, tmp_path, preexec_fn=reset)
+    process = started("train", *settings, cwd=tmp_path, preexec_fn=reset)
     assert await_moment(process, run_dir, "boosting", 0.0)
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
@@ -580,7 +535,7 @@ def test_a_file_too_large_for_the_disk(tmp_path):
     limit = size - 1000
     run_dir = tmp_path / "run"
     limited = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))  # noqa: E731
-    process = started([*settings, f"hydra.run.dir={run_dir}"], tmp_path, preexec_fn=limited)
+    process = started("train", *settings, f"hydra.run.dir={run_dir}", cwd=tmp_path, preexec_fn=limited)
     _, err = process.communicate(timeout=100)
     assert process.returncode == 2
     told = [line for line in err.splitlines() if line.startswith("pipeline")]

@@ -14,9 +14,9 @@ import pytest
 from pipeline import config, datasets
 from pipeline.boosting import LogitBoostClassifier
 from pipeline.commands import train
+from pipeline.config import size_in_bytes
 from pipeline.errors import ConfigError, DataError, OutputError
 from pipeline.features import HogExtractor
-from pipeline.groups import size_in_bytes
 from pipeline.reporting.stages import Stages
 from pipeline.scale import memory
 from pipeline.scale.rows import Buffers, Cells, StoredRows

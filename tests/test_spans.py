@@ -162,16 +162,19 @@ def test_counts_belong_to_the_stage_at_work(watch):
     assert rows["copy to device"].counts == {"to the device": 8.0}
 
 
+class Clock:
+    """A device's events, set by hand."""
+
+    now = 0.0
+
+    def mark(self) -> float:
+        return self.now
+
+    def seconds(self, begin: float, end: float) -> float:
+        return end - begin
+
+
 def test_device_seconds_come_from_events_and_exclude_the_stages_inside(watch):
-    class Clock:
-        now = 0.0
-
-        def mark(self) -> float:
-            return self.now
-
-        def seconds(self, begin: float, end: float) -> float:
-            return end - begin
-
     clock = Clock()
     with Recorder(clock) as recorder, spans.span("boost"):
         clock.now += 1.0
@@ -184,16 +187,6 @@ def test_device_seconds_come_from_events_and_exclude_the_stages_inside(watch):
 
 def test_work_on_another_stream_has_its_own_events(watch):
     """A copy overlaps with the kernels around it: its time is not taken away from theirs."""
-
-    class Clock:
-        now = 0.0
-
-        def mark(self) -> float:
-            return self.now
-
-        def seconds(self, begin: float, end: float) -> float:
-            return end - begin
-
     clock = Clock()
     events = iter([10.0, 13.0])
     with Recorder(clock) as recorder, spans.span("hog"):
@@ -227,7 +220,7 @@ def test_the_stages_of_a_real_run_make_up_its_time(tmp_path):
     """Nothing of weight happens between stages, and each row is there."""
     from pipeline import config
     from pipeline.commands.profile import measured
-    from pipeline.groups import Classifier, Data, DataName
+    from pipeline.config import Classifier, Data, DataName
 
     cfg = config.Train(
         run_dir=str(tmp_path),

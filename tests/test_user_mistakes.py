@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import stat
 import sys
 import threading
-import time
 import tomllib
 import warnings
 from pathlib import Path
@@ -18,8 +16,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline import cli, config, files
-from pipeline import model as model_file
+from pipeline import config, files
+from pipeline.archive import checksum
 from pipeline.commands import doctor, pack, predict, steps
 from pipeline.config import DataName
 from pipeline.datasets import load, stream
@@ -57,21 +55,9 @@ def here(tmp_path, monkeypatch, model_bytes):
 
 
 @pytest.fixture
-def call(here, monkeypatch, capsys):
-    """Run a command line in this process; return its status and its output on both streams."""
-    monkeypatch.setattr(sys, "argv", ["pipeline"])
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
-
-    def run(*arguments):
-        status = cli._dispatch(arguments, time.perf_counter())
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    handlers, level = logging.root.handlers[:], logging.root.level
-    yield run
-    logging.captureWarnings(False)
-    logging.root.handlers[:] = handlers  # Hydra's write to a stream that ends with the test
-    logging.root.setLevel(level)
+def call(here, call):
+    """As everywhere, in that folder."""
+    return call
 
 
 # ---- files that are written ----
@@ -369,7 +355,7 @@ def crafted(path, change):
     header = json.loads(arrays.pop("header").tobytes())
     header.pop("sha256")
     change(arrays, header)
-    header["sha256"] = model_file.checksum(arrays, header)
+    header["sha256"] = checksum(arrays, header)
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
     np.savez(path, header=text, **{f"classifier.{name}": array for name, array in arrays.items()})
 

@@ -12,7 +12,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 
 if TYPE_CHECKING:
     from pipeline.backends.protocol import Backend
-    from pipeline.boosting.estimator import LogitBoostClassifier
+    from pipeline.boosting.fitting import BaseLogitBoost
     from pipeline.boosting.loop import OnRound
 
 LEARNERS = ("subspace", "full", "ridge", "componentwise", "random_features")
@@ -30,7 +30,7 @@ def _above(value: Any, low: float, high: float = np.inf, inclusive: bool = True)
     return (low <= number if inclusive else low < number) and number <= high and math.isfinite(number)
 
 
-def parameters(model: LogitBoostClassifier) -> None:
+def parameters(model: BaseLogitBoost) -> None:
     """Check every constructor parameter; raise ValueError naming the first that cannot be used."""
     choices = {
         "learner": LEARNERS,
@@ -103,7 +103,7 @@ def _class_weights(class_weight: Any, y: np.ndarray) -> np.ndarray:
     return compute_sample_weight(class_weight, y)
 
 
-def continuation(model: LogitBoostClassifier) -> None:
+def continuation(model: BaseLogitBoost) -> None:
     """Check that a fit with warm_start can go on where the last one stopped."""
     steps = model._history.steps
     if len(steps) != model.n_rounds_:
@@ -134,7 +134,7 @@ def magnitude(mean: np.ndarray, variance: np.ndarray, n: int, dtype: str) -> Non
                          f"variance {variance[worst]:.3g}); {remedy}")  # fmt: skip
 
 
-def features(model: LogitBoostClassifier, backend: Backend, X: Any, dtype: Any, *, reset: bool) -> Any:
+def features(model: BaseLogitBoost, backend: Backend, X: Any, dtype: Any, *, reset: bool) -> Any:
     """Return X (n, p), checked: finite numbers of one of the types `dtype`, as many columns as the model knows.
 
     An array that lies where the backend works is checked there and stays there; any other goes through
@@ -162,7 +162,7 @@ def features(model: LogitBoostClassifier, backend: Backend, X: Any, dtype: Any, 
     return X
 
 
-def training_set(model: LogitBoostClassifier, backend: Backend, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+def training_set(model: BaseLogitBoost, backend: Backend, X: Any, y: Any) -> tuple[Any, np.ndarray]:
     """Return X (n, p) and y (n,), checked; see :func:`features`."""
     kinds = [np.float64, np.float32]
     if not backend.holds(X):
@@ -175,7 +175,7 @@ def training_set(model: LogitBoostClassifier, backend: Backend, X: Any, y: Any) 
 
 
 def validation_set(
-    model: LogitBoostClassifier, backend: Backend, validation: Any
+    model: BaseLogitBoost, backend: Backend, validation: Any
 ) -> tuple[Any, np.ndarray, np.ndarray]:
     """Return (X, y, unit weights) of an explicit validation set, checked against the training classes."""
     if not isinstance(validation, tuple | list) or len(validation) != 2:
@@ -190,7 +190,7 @@ def validation_set(
     return X, y, np.ones(len(y))
 
 
-def apart(model: LogitBoostClassifier, watched: bool) -> None:
+def apart(model: BaseLogitBoost, watched: bool) -> None:
     """Check that a fit to rows that lie apart needs nothing that only rows in memory have."""
     if model.trim > 0.0:
         raise ValueError(
@@ -202,7 +202,7 @@ def apart(model: LogitBoostClassifier, watched: bool) -> None:
         raise ValueError("early_stopping needs a validation set: none is cut from partitions")
 
 
-def partitions(model: LogitBoostClassifier, parts: Any, validation: Any) -> None:
+def partitions(model: BaseLogitBoost, parts: Any, validation: Any) -> None:
     """Check what a fit to partitions is given."""
     parameters(model)
     apart(model, bool(validation))

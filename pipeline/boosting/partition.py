@@ -15,6 +15,7 @@ import numpy as np
 from pipeline.backends import fits
 from pipeline.backends.protocol import Sums
 from pipeline.boosting.blocks import Picked, picked_columns
+from pipeline.boosting.columns import Columns
 from pipeline.boosting.loss import SCORE_LIMIT, WEIGHT_FLOOR, log_loss_sum, softmax, trim, working_response
 from pipeline.boosting.messages import Basis, Frame, Moments, Move, Report, Request, pooled
 from pipeline.boosting.steps import Step, evaluate
@@ -60,6 +61,7 @@ class Partition:
     ----------
     F : (n, J) scores, where the backend works
     streams : whether the rows come in blocks, so that each look at them costs a pass
+    columns : what the bases of the rounds make of the rows
     """
 
     F: Array
@@ -70,16 +72,15 @@ class Partition:
         self.codes, self.sample_weight = codes, weight
         self.streams = hasattr(rows, "blocks")
         self.total = float(weight.sum())
+        self.columns = Columns(backend, self.streams)
         self._moved: Array = None
         self._forget()
         self._after: Basis | None = None
-        self._prepared: tuple[Basis, Array, Array] | None = None
 
     def __len__(self) -> int:
         return self.rows.shape[0]
 
     def _forget(self) -> None:
-        self._columns: tuple[Basis, Array, Array] | None = None
         self._targets: tuple[Array, Array] | None = None
         self._coming: tuple[Array, Array] | None = None
         self._values: tuple[Basis, Array] | None = None
@@ -117,8 +118,9 @@ class Partition:
         backend, xp = self.backend, self.backend.xp
         self.frame = frame
         self._forget()
-        self._after = self._prepared = None
+        self._after = None
         self.center = backend.put(frame.center)
+        self.columns.begin(frame, self.center)
         self.weight = backend.put(self.sample_weight.astype(frame.dtype))
         self.labels = None if self.streams else self._labels(slice(0, len(self)))
         if scores is not None:
@@ -156,7 +158,7 @@ class Partition:
         if request.componentwise:
             with span("fit"), measured("sums"):
                 return self.backend.in_room(lambda: self._componentwise(X, W, R), f"sums of {len(self)} rows")
-        phi, center = self._basis(request.basis, X, "columns")
+        phi, center = self.columns.of(request.basis, X, "columns")
         with span("fit"):
             return wls.sums(phi, center, W, R, request.classes, request.totals, request.gram_precision)
 
@@ -176,7 +178,7 @@ class Partition:
         for part, X in self._blocks(None, *request.looks_at()):
             with span("update"):
                 W, R = self._working(part, self.F[part, :])
-            phi, center = self._basis(request.basis, X, "columns")
+            phi, center = self.columns.of(request.basis, X, "columns")
             with span("fit"):
                 more = backend.wls.residual_sums(phi, center, W, R, request.classes, coef, intercept)
             xr, sr = more if xr is None else (xr + more[0], sr + more[1])
@@ -211,9 +213,7 @@ class Partition:
         after, self._after = self._after, None
         if after is None or self.streams or not len(self):
             return
-        kept, self._columns = self._columns, None
-        self._basis(after, self.rows, "columns")
-        self._prepared, self._columns = self._columns, kept
+        self.columns.prepare(after, self.rows)
 
     def _advanced(self, part: slice, values: Array, factor: float) -> tuple[Array, Array]:
         """Return F + factor (values - their row mean), and (2,): its largest absolute value, its log-loss sum.
@@ -253,10 +253,9 @@ class Partition:
             self.F, self._moved = self._moved, self.F
         elif self._moved is not None:  # there are rows
             self.F, self._moved = self._moved, None
-        coming, columns = self._coming, self._columns
+        coming = self._coming
         self._forget()
-        # What was worked out together with the move, for the round to come.
-        self._targets, self._columns = coming, columns
+        self._targets = coming  # worked out together with the move, for the round to come, as the columns are
 
     def _working(self, part: slice, F: Array) -> tuple[Array, Array]:
         """Return the weights and weighted responses (n, J) at scores F; of two classes only the second's."""
@@ -276,42 +275,16 @@ class Partition:
             self._targets = W, R
         return W, R
 
-    def _basis(self, basis: Basis, X: Array, stage: str) -> tuple[Array, Array]:
-        """Return the columns of a basis and what is still to be subtracted from them."""
-        if self._columns is not None and basis.same(self._columns[0]):
-            return self._columns[1:]
-        if self._prepared is not None and basis.same(self._prepared[0]):
-            self._columns, self._prepared = self._prepared, None
-            return self._columns[1:]
-        wls, seed = self.backend.wls, self.frame.seed
-        if basis.gamma is None and basis.columns is None:
-            return X, self.center
-        with span(stage):
-            if isinstance(X, Picked):
-                assert basis.columns is not None  # the blocks were asked for them
-                place = np.searchsorted(X.columns, basis.columns)
-                phi = wls.gather(X.values, place, self._center_of(X.columns))
-            elif basis.columns is not None:
-                phi = wls.gather(X, basis.columns, self.center)
-            else:
-                phi = wls.random_features(X, self.center, basis.gamma or 0.0, basis.size, seed, basis.index)
-        zero = self.backend.xp.zeros(basis.size)
-        if not self.streams:
-            self._columns = basis, phi, zero
-        return phi, zero
-
-    def _center_of(self, columns: np.ndarray) -> Array:
-        return self.backend.put(self.frame.center[columns])
-
     def _moving(self, move: Move, X: Array) -> Array:
         """Return the values (n, J) of a move, before its factor."""
         backend, xp = self.backend, self.backend.xp
         if self._values is not None and move.basis.same(self._values[0]):
             return self._values[1]
-        phi, center = self._basis(move.basis, X, "update")
+        phi, center = self.columns.of(move.basis, X, "update")
         values = backend.wls.apply(phi, center, backend.put(move.coef), backend.put(move.intercept))
         if move.mirrored:
             values = xp.concat([-values, values], axis=1)
         if not self.streams:
-            self._values, self._columns = (move.basis, values), None
+            self._values = move.basis, values
+            self.columns.forget()
         return values

@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline import config, datasets
 from pipeline.checkpoint import Keeper
-from pipeline.commands import keeping, steps, train
+from pipeline.commands import keeping, results, steps
 from pipeline.model import Model
 from pipeline.reporting.metrics import score
 from pipeline.reporting.stages import Stages
@@ -24,7 +24,7 @@ def divide(
     place: str | None,
     backend: str,
     partitions: int | None = None,
-) -> train.Parts:
+) -> results.Parts:
     """Write who was rejected, divide the images, and tell the keeper what a checkpoint holds about the run.
 
     Parameters
@@ -49,7 +49,7 @@ def divide(
         parts = [fitted, watched, held_out]
         keeping.check_split(keeper, parts)
         keeper.content = partial(keeping.content, cfg, place, backend, known.stamps, parts, partitions)
-    return train.Parts(fitted, watched, held_out, len(twins))
+    return results.Parts(fitted, watched, held_out, len(twins))
 
 
 def finish(
@@ -57,14 +57,14 @@ def finish(
     stages: Stages,
     model: Model,
     known: Known,
-    parts: train.Parts,
+    parts: results.Parts,
     proba: np.ndarray,
-) -> train.Trained:
+) -> results.Trained:
     """Judge the probabilities of the images held out, and write everything into the run folder."""
     images, extractor = known.images, model.extractor
     with stages("evaluate"):
         scores = score(steps.require_labels(images, cfg.data)[parts.held_out], proba, images.class_names)
     nothing = np.empty((0, extractor.layout_.n_features), extractor.dtype)  # the features are not here
-    return train.finish(
+    return results.finish(
         cfg, stages, model, scores, proba, images, parts, known.rejected, known.seconds, nothing
     )

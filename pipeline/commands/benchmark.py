@@ -16,10 +16,10 @@ from pipeline import backends, config
 from pipeline.benchmarks import measure, registry
 from pipeline.errors import BackendError
 from pipeline.files import atomic
-from pipeline.model import software
 from pipeline.reporting import benchmark_tables, tables
 from pipeline.reporting.progress import progress
 from pipeline.reporting.stages import Stages
+from pipeline.software import software
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pipeline import backends, config
 from pipeline.checkpoint import Keeper
-from pipeline.commands import apart, keeping, steps, train
+from pipeline.commands import apart, keeping, results, rounds, steps
 from pipeline.datasets.pieces import inventory
 from pipeline.features import HogExtractor
 from pipeline.model import Model
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def run(cfg: config.Train, stages: Stages, keeper: Keeper | None = None) -> train.Trained:
+def run(cfg: config.Train, stages: Stages, keeper: Keeper | None = None) -> results.Trained:
     """Train on the workers of a cluster, which is found or started here.
 
     Raises
@@ -83,7 +83,7 @@ def _train(
     found: Inventory,
     stages: Stages,
     keeper: Keeper | None,
-) -> train.Trained:
+) -> results.Trained:
     """Let the workers read, train on them, evaluate and save."""
     from pipeline.scale import dask_run
 
@@ -100,7 +100,7 @@ def _train(
         with stages("boost"):
             unfitted = steps.classifier(cfg.classifier, "cpu")
             rows = parts.fitted, parts.watched, parts.held_out
-            classifier = train.with_progress(
+            classifier = rounds.with_progress(
                 lambda hooks: dask_run.fit(unfitted, kept, *rows, hog.layout_.n_features, hooks),
                 unfitted,
                 keeper=keeper,

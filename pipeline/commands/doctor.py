@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
-from pipeline import backends, config
+from pipeline import backends, config, processor
 from pipeline.backends.gpu import device
 from pipeline.commands import steps
 from pipeline.errors import BackendError
@@ -49,24 +49,14 @@ def machine_facts(settings: config.Backend) -> dict[str, str]:
 def _machine(advice: list[str]) -> Iterator[tuple[str, str]]:
     import psutil
 
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory = psutil.virtual_memory()
     yield "system", f"{platform.system()} {platform.release()}, {platform.machine()}"
-    yield "processor", _processor()
-    yield "cores", f"{usable} usable by this process, {os.cpu_count()} in the machine"
+    yield "processor", processor.name("not told by the system")
+    yield "cores", f"{processor.usable_cores()} usable by this process, {os.cpu_count()} in the machine"
     yield "memory", f"{tables.megabytes(memory.total)}, {tables.megabytes(memory.available)} free"
     yield "python", f"{platform.python_version()} at {sys.executable}"
     if memory.available < 2e9:
         advice.append("less than 2 GB of memory are free: use hog=coarse or fewer images")
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or "not told by the system"
 
 
 def _threads(cfg: config.Doctor) -> Iterator[tuple[str, str]]:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from pipeline import backends, config, datasets
-from pipeline.commands import steps
-from pipeline.commands.train import fit
+from pipeline.commands import output, steps
+from pipeline.commands.rounds import fit
 from pipeline.errors import ConfigError, DataError
 from pipeline.features import HogExtractor
 from pipeline.files import expanded
@@ -67,17 +67,17 @@ def _saved_model(cfg: config.Evaluate, model: Model, stages: Stages) -> float:
     scores = score(labels, proba, model.class_names)
     folder = Path(cfg.run_dir)
     with stages("save"):
-        steps.write_predictions(folder / "predictions.csv", images.paths, labels, proba, model.class_names)
+        output.write_predictions(folder / "predictions.csv", images.paths, labels, proba, model.class_names)
         if cfg.plots:
             plots.confusion_matrix(scores.confusion, model.class_names, folder / "confusion_matrix.png")
     content = {
-        "test": steps.figures(scores),
+        "test": output.figures(scores),
         "model": str(cfg.model),
         "images": len(labels),
         "rejected": len(loaded.rejected),
-        **steps.circumstances(stages),
+        **output.circumstances(stages),
     }
-    steps.write_json(folder / "metrics.json", content)
+    output.write_json(folder / "metrics.json", content)
     _tell(cfg, scores, model.class_names, len(loaded.rejected), stages)
     return scores.log_loss
 
@@ -218,15 +218,16 @@ def _tell_folds(
     names = ("accuracy", "balanced_accuracy", "log_loss")
     content = {
         "folds": [
-            {**steps.figures(fold), "images": len(test)} for fold, (_, test) in zip(folds, parts, strict=True)
+            {**output.figures(fold), "images": len(test)}
+            for fold, (_, test) in zip(folds, parts, strict=True)
         ],
         "test": dict(zip(names, mean.tolist(), strict=True)),
         "standard_deviation": dict(zip(names, spread.tolist(), strict=True)),
         "grouped_by": cfg.split.group_by,
         **counts,
-        **steps.circumstances(stages),
+        **output.circumstances(stages),
     }
-    steps.write_json(Path(cfg.run_dir) / "metrics.json", content)
+    output.write_json(Path(cfg.run_dir) / "metrics.json", content)
     rows = [
         (str(i), len(test), *map(float, row))
         for i, ((_, test), row) in enumerate(zip(parts, values, strict=True), 1)

@@ -14,9 +14,9 @@ from pipeline import checkpoint, config, datasets
 from pipeline.checkpoint import Keeper, State
 from pipeline.errors import ConfigError, ResumeError
 from pipeline.files import expanded
-from pipeline.model import software
 from pipeline.profiling.settings import leaves
 from pipeline.reporting import tables
+from pipeline.software import software
 
 log = logging.getLogger(__name__)
 

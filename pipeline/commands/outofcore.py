@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline import backends, config
 from pipeline.checkpoint import Keeper
-from pipeline.commands import apart, keeping, steps, train
+from pipeline.commands import apart, keeping, results, rounds, steps
 from pipeline.features import HogExtractor
 from pipeline.model import Model
 from pipeline.reporting.progress import progress
@@ -17,7 +17,7 @@ from pipeline.scale import outofcore
 
 def train_kept(
     cfg: config.Train, hog: HogExtractor, stages: Stages, chunks: Path, keeper: Keeper | None
-) -> train.Trained:
+) -> results.Trained:
     """Read the images into chunks, train on them, evaluate and save."""
     listed = Path(cfg.run_dir) / "rejected.csv"
     data = keeping.whereabouts(keeper, cfg.data)
@@ -30,7 +30,7 @@ def train_kept(
         rows = outofcore.Rows(kept, cfg, len(fitted) + len(watched))
         unfitted = steps.classifier(cfg.classifier, hog.backend)
         validation = rows.parts(watched, 1) if len(watched) else None
-        classifier = train.with_progress(
+        classifier = rounds.with_progress(
             lambda hooks: unfitted.fit_partitions(
                 rows.parts(fitted, cfg.scale.partitions or 1), validation=validation, **hooks
             ),
@@ -43,7 +43,9 @@ def train_kept(
     return apart.finish(cfg, stages, model, kept, parts, proba)
 
 
-def run(cfg: config.Train, hog: HogExtractor, stages: Stages, keeper: Keeper | None = None) -> train.Trained:
+def run(
+    cfg: config.Train, hog: HogExtractor, stages: Stages, keeper: Keeper | None = None
+) -> results.Trained:
     """Train under ``scale.memory_limit``; chunks in the run folder are removed at the end."""
     outofcore.check(cfg, hog.backend)
     with backends.get(hog.backend).threads(cfg.backend.threads), outofcore.folder_of(cfg) as chunks:

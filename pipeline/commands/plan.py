@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import backends, config
-from pipeline.commands import steps
+from pipeline.commands import output, steps
 from pipeline.commands.profile import measured as measured_run
 from pipeline.config import MachineKind
 from pipeline.errors import ConfigError
@@ -58,7 +58,7 @@ def run(cfg: config.Plan, stages: Stages | None = None) -> None:
         "measured": measured.as_dict(),
         "plans": [_plain(*one) for one in zip(plans, from_on, ways, strict=True)],
     }
-    steps.write_json(Path(cfg.run_dir) / "plan.json", content)
+    output.write_json(Path(cfg.run_dir) / "plan.json", content)
 
 
 def known(cfg: config.Plan, runner: Any) -> tuple[Measured, WorkAt, int]:

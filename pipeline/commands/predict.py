@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pipeline import backends, config, datasets
-from pipeline.commands import steps
+from pipeline.commands import output, steps
 from pipeline.errors import ConfigError, ModelError, OutputError
 from pipeline.files import atomic, expanded
 from pipeline.model import Model, load_model
@@ -117,7 +117,7 @@ def _label(
     """Write a row for each image, a chunk at a time; return images per class and the rejected files."""
     counts = np.zeros(len(model.class_names), dtype=np.int64)
     rejected: list[datasets.Rejected] = []
-    writer.writerow(["path", "label", *steps.prediction_columns(model.class_names)])
+    writer.writerow(["path", "label", *output.prediction_columns(model.class_names)])
     chunks = iter(datasets.stream(cfg.data, model.image, cfg.chunk, advance))
     while True:
         with stages("read"):

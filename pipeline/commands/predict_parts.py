@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline import config, datasets
-from pipeline.commands import distributed, predict, steps
+from pipeline.commands import distributed, output, predict, steps
 from pipeline.datasets.pieces import inventory
 from pipeline.errors import ConfigError, OutputError
 from pipeline.files import expanded, occupied
@@ -59,7 +59,7 @@ def _run(cfg: config.Predict, stages: Stages, name: str, out: Path) -> None:
             cluster = stack.enter_context(dask_cluster.connected(cfg.scale, name))
             distributed.introduce(cluster)
         threads = max(cluster.await_workers().values())
-        columns = tuple(steps.prediction_columns(model.class_names))
+        columns = tuple(output.prediction_columns(model.class_names))
         labelling = Labelling(
             data, str(out), cfg.format, columns, name, cfg.backend.device, threads, cfg.chunk
         )
@@ -131,4 +131,4 @@ def _summarize(
         "images_per_second": float(rate),
         "parts": {part.name: int(part.counts.sum()) for part in sorted(parts, key=lambda one: one.name)},
     }
-    steps.write_json(Path(cfg.run_dir) / "summary.json", content)
+    output.write_json(Path(cfg.run_dir) / "summary.json", content)

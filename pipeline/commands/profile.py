@@ -16,7 +16,6 @@ from pipeline.commands import profile_checks, steps
 from pipeline.commands.doctor import machine_facts
 from pipeline.commands.train import train
 from pipeline.files import expanded
-from pipeline.model import software
 from pipeline.profiling import (
     advice,
     assemble,
@@ -37,6 +36,7 @@ from pipeline.reporting import profile_page, profile_tables, tables
 from pipeline.reporting.progress import silent
 from pipeline.reporting.stages import Stages
 from pipeline.scale.store import clear
+from pipeline.software import software
 
 log = logging.getLogger(__name__)
 

@@ -1,11 +1,9 @@
-"""Steps that several commands take: read images, compute features, build the classifier, write figures."""
+"""Steps that several commands take: read images, compute features, reduce them, build the classifier."""
 
 from __future__ import annotations
 
 import csv
-import json
 import logging
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,9 +16,8 @@ from pipeline.boosting import LogitBoostClassifier
 from pipeline.errors import ConfigError, DataError
 from pipeline.features import HogExtractor, HogLayout, PcaReducer
 from pipeline.files import atomic
-from pipeline.model import fitted_extractor, software
+from pipeline.model import fitted_extractor
 from pipeline.reporting import tables
-from pipeline.reporting.metrics import Scores
 from pipeline.reporting.progress import progress
 from pipeline.reporting.stages import Stages
 
@@ -203,66 +200,9 @@ def reduced(reducer: PcaReducer | None, X: Any, stages: Stages) -> Any:
         return backends.get(reducer.backend).resident(reducer.transform(X))
 
 
-def figures(scores: Scores) -> dict[str, Any]:
-    """Return the figures as they stand in metrics.json."""
-    return {
-        "accuracy": scores.accuracy,
-        "balanced_accuracy": scores.balanced_accuracy,
-        "log_loss": scores.log_loss,
-        "per_class": scores.per_class,
-        "confusion_matrix": scores.confusion.tolist(),
-    }
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write JSON for people and programs; a value that is not finite is refused."""
-    with atomic(path) as stream:
-        json.dump(content, stream, indent=2, allow_nan=False, ensure_ascii=False)
-        stream.write("\n")
-
-
-def prediction_columns(class_names: Sequence[str]) -> list[str]:
-    """Return the names of the probability columns."""
-    return [f"p_{name}" for name in class_names]
-
-
-def write_predictions(
-    path: Path, paths: Sequence[str], labels: np.ndarray, proba: np.ndarray, class_names: Sequence[str]
-) -> None:
-    """Write path, label (the true class), predicted and the probability of each class."""
-    with atomic(path) as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["path", "label", "predicted", *prediction_columns(class_names)])
-        rows = zip(paths, labels.tolist(), proba.argmax(axis=1).tolist(), proba.tolist(), strict=True)
-        for name, label, predicted, row in rows:
-            chances = [f"{value:.6g}" for value in row]
-            writer.writerow([name, class_names[label], class_names[predicted], *chances])
-
-
-def circumstances(stages: Stages) -> dict[str, Any]:
-    """Return what metrics.json tells about the run itself: seconds of every stage, memory, versions."""
-    return {
-        "seconds": {**stages.seconds, "all": stages.total},
-        "peak_memory_bytes": peak_memory(),
-        "software": software(),
-    }
-
-
 def source(data: config.Data) -> str:
     """Return in words where the images come from: the path if there is one, else the name of the built-in set."""
     return tables.shown(str(data.path), 200) if data.path else data.name.name
-
-
-def peak_memory() -> int | None:
-    """Return the largest resident memory so far, in bytes; None where the system does not tell."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        import psutil
-
-        return getattr(psutil.Process().memory_info(), "peak_wset", None)
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _pair(values: Sequence[Any]) -> tuple[Any, Any]:

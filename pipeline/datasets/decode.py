@@ -38,11 +38,12 @@ from PIL import Image, ImageFile
 
 from pipeline import config
 from pipeline.datasets import plain, reasons, short
+from pipeline.datasets.gray import to_gray
+from pipeline.datasets.reasons import DecodeError
 
 FORMATS = ("PNG", "JPEG", "PPM", "TIFF", "BMP", "GIF", "WEBP", "AVIF", "JPEG2000", "PCX", "SGI", "ICO")
 GAP = plain.GAP  # a JPEG is not shrunk while decoding below this many times the size it is brought to
 _ORIENTATION = 0x0112
-_BITS_PER_SAMPLE, _PHOTOMETRIC = 258, 262
 _TRANSPOSE = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -55,10 +56,6 @@ _TRANSPOSE = {
 # Orientations for which the first stored column becomes the right edge, or the first stored row the lower one, or,
 # turned by 90 degrees, the first row the right edge, the first column the lower one.
 _FROM_RIGHT, _FROM_BELOW = (2, 3, 6, 7), (3, 4, 7, 8)
-
-
-class DecodeError(Exception):
-    """A file that is no usable picture; the message is the short reason for ``rejected.csv``."""
 
 
 def decode(path: str | Path, max_pixels: int = config.Data.max_pixels) -> np.ndarray:
@@ -178,7 +175,7 @@ def _read_gray(path: str | Path, max_pixels: int, image: config.Image | None = N
         with open(path, "rb") as file:
             picture, shrunk = _open(file, max_pixels, image)
             orientation = _orientation(picture)
-            return _upright(_to_gray(picture), shrunk, orientation)
+            return _upright(to_gray(picture), shrunk, orientation)
     except (OSError, ValueError, MemoryError) as error:  # the file is gone, or a conversion that Pillow lacks
         raise DecodeError(reasons.of_error(error, b"")) from error
 
@@ -258,50 +255,3 @@ def _orientation(picture: Image.Image) -> int:
     except Exception:  # the pixels are sound: a broken EXIF block is no reason to lose the picture
         return 1
     return value if isinstance(value, int) else 1
-
-
-def _to_gray(picture: Image.Image) -> Image.Image:
-    mode = picture.mode
-    if mode == "L":
-        return picture
-    if mode == "LAB":
-        return picture.getchannel("L")
-    if mode == "I" and picture.format not in ("PPM", "PNG"):  # of these two Pillow gives 16 bits in 32
-        raise DecodeError("32-bit or signed integer picture: no agreed scale to 8 bits")
-    if mode == "I" or mode.startswith("I;16"):
-        return Image.fromarray(_scale_integers(np.asarray(picture), picture))
-    if mode == "F":
-        return Image.fromarray(_scale_floats(np.asarray(picture), picture))
-    if mode in ("La", "RGBa"):  # colours multiplied by alpha: Pillow has no direct way from here to L
-        return picture.convert("LA" if mode == "La" else "RGBA").convert("L")
-    return picture.convert("L")
-
-
-def _scale_integers(values: np.ndarray, picture: Image.Image) -> np.ndarray:
-    top = 2 ** _tiff_bits(picture) - 1
-    low, high = int(values.min()), int(values.max())
-    if low < 0 or high > top:
-        raise DecodeError(f"values from {low} to {high} outside the range 0 to {top} of its type")
-    scaled = ((values.astype(np.uint32) * 255 + top // 2) // top).astype(np.uint8)
-    return 255 - scaled if _white_is_zero(picture) else scaled
-
-
-def _scale_floats(values: np.ndarray, picture: Image.Image) -> np.ndarray:
-    low, high = float(values.min()), float(values.max())  # NaN anywhere makes both NaN
-    if not (low >= 0.0 and high <= 1.0):
-        found = "NaN" if np.isnan(low) else f"values from {low:.4g} to {high:.4g}"
-        raise DecodeError(f"floating-point picture with {found}: every value must lie within 0 to 1")
-    scaled = (values * 255.0 + 0.5).astype(np.uint8)
-    return 255 - scaled if _white_is_zero(picture) else scaled
-
-
-def _tiff_bits(picture: Image.Image) -> int:
-    tags = getattr(picture, "tag_v2", None)
-    bits = 16 if tags is None else int(tags.get(_BITS_PER_SAMPLE, (16,))[0])
-    return bits if 9 <= bits <= 16 else 16
-
-
-def _white_is_zero(picture: Image.Image) -> bool:
-    """Pillow inverts 8-bit TIFFs whose zero is white, but not deeper ones."""
-    tags = getattr(picture, "tag_v2", None)
-    return tags is not None and tags.get(_PHOTOMETRIC) == 0

@@ -39,6 +39,18 @@ class TooManyRejected(DataError):  # noqa: N818
         self.rejected = rejected
 
 
+def too_many(path: Path, rejected: list[Rejected], total: int, data: config.Data) -> TooManyRejected:
+    """Return the error of a set of `total` files of which too many were rejected."""
+    first = rejected[0]
+    share = 100 * len(rejected) / total
+    return TooManyRejected(
+        f"data.path={path}: {len(rejected)} of {total} files rejected ({share:.1f} %), data.max_rejected is "
+        f"{data.max_rejected:g}; first: {first.path}: {first.reason}; "
+        "mend or remove the files, or raise data.max_rejected",
+        rejected,
+    )
+
+
 @dataclass(frozen=True)
 class Images:
     """Uniform grayscale pictures and what is known about each.

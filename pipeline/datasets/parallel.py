@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, nullcontext
@@ -12,8 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline import config
-from pipeline.datasets.decode import DecodeError, quiet, to_bytes
+from pipeline.datasets.decode import quiet, to_bytes
 from pipeline.datasets.images import Progress, Rejected
+from pipeline.datasets.reasons import DecodeError
+from pipeline.processor import usable_cores
 from pipeline.spans import part
 
 if TYPE_CHECKING:
@@ -25,12 +26,6 @@ _BATCH = 16  # files a thread takes at a time
 FEWEST = 1000  # files for each process that helps: below this it starts for too little
 SMALL = 16 << 10  # bytes of a file on the average; of larger ones the codecs take nearly all the time
 LARGEST = 1 << 20  # pixels of a picture that is worth copying
-
-
-def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else (os.cpu_count() or 1)
 
 
 class Decoder:

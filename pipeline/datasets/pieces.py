@@ -11,21 +11,14 @@ from typing import NamedTuple
 
 from pipeline import config
 from pipeline.config import DataName
+from pipeline.datasets.chunks import parts, slices, stream_files
 from pipeline.datasets.digits import count_digits, read_digits
 from pipeline.datasets.folder import Entry, Listing, scan
-from pipeline.datasets.images import Loaded, Rejected, TooManyRejected
+from pipeline.datasets.images import Loaded, Rejected, TooManyRejected, too_many
 from pipeline.datasets.packed import read_packed
-from pipeline.datasets.source import (
-    labelled_listing,
-    parts,
-    reading,
-    resolve,
-    slices,
-    stream_files,
-    too_many,
-)
 from pipeline.datasets.stamps import Stamps, stamp_entries, stamp_file
 from pipeline.datasets.synthetic import make_synthetic
+from pipeline.datasets.whereabouts import labelled_listing, reading, resolve
 from pipeline.errors import DataError
 
 

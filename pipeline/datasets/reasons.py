@@ -33,6 +33,10 @@ HEIF_BRANDS = (b"heic", b"heix", b"hevc", b"mif1", b"msf1")
 SAMPLE_FORMATS = {1: "unsigned integer", 2: "signed integer", 3: "floating-point"}
 
 
+class DecodeError(Exception):
+    """A file that is no usable picture; the message is the short reason for ``rejected.csv``."""
+
+
 def of_content(head: bytes) -> str | None:
     """Return why a file that begins with ``head`` need not be decoded at all, or None."""
     if not head:

@@ -14,7 +14,7 @@ import numpy as np
 
 from pipeline import config
 from pipeline.datasets.images import Images, Progress, allocate
-from pipeline.datasets.parallel import usable_cores
+from pipeline.processor import usable_cores
 
 BLOCK = 256  # pictures from one random stream
 _PATCHES = 8

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from pipeline import backends
+from pipeline.features import checks
 from pipeline.features.layout import HogLayout
-
-if TYPE_CHECKING:
-    from pipeline.backends.protocol import Backend
 
 
 class HogExtractor(TransformerMixin, BaseEstimator):
@@ -112,7 +110,7 @@ class HogExtractor(TransformerMixin, BaseEstimator):
         ValueError
             If X is no batch of real images of one size, or smaller than one block.
         """
-        images = self._images(X)
+        images = checks.batch(self, X)
         self.layout_ = self._layout_of(images)
         self.n_features_in_ = int(np.prod(images.shape[1:]))
         return self
@@ -141,10 +139,10 @@ class HogExtractor(TransformerMixin, BaseEstimator):
         home = backends.get(self.backend)
         images = self._checked(X)
         if home.holds(images):
-            return self._sound(images, self._hog(images))
+            return checks.finite(self, images, self._hog(images))
         n_features = self.layout_.n_features
         found = home.map_images(images, None, self._hog, n_features, self.dtype, len(images))
-        return home.get(self._sound(images, found))
+        return home.get(checks.finite(self, images, found))
 
     def transform_into(self, X: Any, out: Any) -> None:
         """Write the features of the images to `out` (n, layout_.n_features), an array where the backend works.
@@ -156,18 +154,7 @@ class HogExtractor(TransformerMixin, BaseEstimator):
         """
         images = self._checked(X)
         self._hog(images, out)
-        self._sound(images, out)
-
-    def _sound(self, images: Any, found: Any) -> Any:
-        """Return the features, if they are finite: of huge pixels the gradients overflow. Integers cannot."""
-        if self.check_finite and images.dtype.kind == "f" and len(images):
-            bad = backends.get(self.backend).first_not_finite(found)
-            if bad is not None:
-                raise ValueError(
-                    f"image {bad} has pixels so large (up to {abs(images[bad]).max():.3g}) that its features are "
-                    "not finite; scale the images, for instance to 0 to 1"
-                )
-        return found
+        checks.finite(self, images, out)
 
     def _hog(self, images: Any, out: Any = None) -> Any:
         hog = backends.get(self.backend).hog.hog
@@ -176,14 +163,8 @@ class HogExtractor(TransformerMixin, BaseEstimator):
     def _checked(self, X: Any) -> Any:
         """Return the images, if they are as at ``fit``."""
         check_is_fitted(self)
-        images = self._images(X)
-        layout = self._layout_of(images)
-        if layout != self.layout_:
-            raise ValueError(
-                f"the images give {layout.n_features} features ({_describe(layout)}) but fit saw "
-                f"{self.layout_.n_features} features ({_describe(self.layout_)}); "
-                "give images of the size seen at fit"
-            )
+        images = checks.batch(self, X)
+        checks.same_size(self._layout_of(images), self.layout_)
         return images
 
     def hog_image(self, X: Any) -> np.ndarray:
@@ -195,7 +176,7 @@ class HogExtractor(TransformerMixin, BaseEstimator):
             As ``transform``.
         """
         home = backends.get(self.backend)
-        images = self._images(X)
+        images = checks.batch(self, X)
         layout = self._layout_of(images)
         if home.holds(images):
             return home.hog.hog_image(images, layout, self.transform_sqrt)
@@ -213,36 +194,6 @@ class HogExtractor(TransformerMixin, BaseEstimator):
         tags.requires_fit = True
         tags.transformer_tags.preserves_dtype = []
         return tags
-
-    def _images(self, X: Any) -> np.ndarray:
-        """Return X as an array (n, h, w) or (n, h, w, channels) of real numbers, finite if so asked."""
-        for name in ("transform_sqrt", "check_finite"):
-            value = getattr(self, name)
-            if not isinstance(value, bool | np.bool_):
-                raise ValueError(f"{name} must be True or False, not {value!r}")
-        home = backends.get(self.backend)
-        images = X if home.holds(X) else _as_batch(X)
-        if images.dtype.kind not in "biuf":
-            raise ValueError(
-                f"images must be real numbers, not {images.dtype}; pass the magnitude or the real part"
-            )
-        expected = "(n, rows, cols)" if self.channel_axis is None else "(n, rows, cols, channels)"
-        if images.ndim != (3 if self.channel_axis is None else 4):
-            hint = "; colour images need channel_axis=-1" if images.ndim == 4 else ""
-            raise ValueError(
-                f"images must have shape {expected}, not {images.shape}; one image needs a leading axis, "
-                f"image[np.newaxis]{hint}"
-            )
-        if self.channel_axis is not None:
-            if not -4 <= self.channel_axis < 4 or self.channel_axis in (0, -4):
-                raise ValueError(f"channel_axis must be 1, 2, 3, -1, -2 or -3, not {self.channel_axis!r}")
-            images = home.xp.moveaxis(images, self.channel_axis, -1)
-        if self.check_finite:
-            if home.holds(images):
-                _check_finite_away(home, images)
-            else:
-                _check_finite(images)
-        return images
 
     def _layout_of(self, images: np.ndarray) -> HogLayout:
         channels = None if self.channel_axis is None else images.shape[3]
@@ -278,53 +229,3 @@ def hog_image(images: Any, **settings: Any) -> np.ndarray:
         If the images or settings are unfit for :class:`HogExtractor`.
     """
     return HogExtractor(**settings).hog_image(images)
-
-
-def _as_batch(X: Any) -> np.ndarray:
-    """Return X as an array, naming the first image of another size than the first."""
-    if isinstance(X, (list, tuple)):
-        shapes = [np.shape(image) for image in X]
-        for position, shape in enumerate(shapes):
-            if shape != shapes[0]:
-                raise ValueError(
-                    f"image {position} has shape {shape} but image 0 has {shapes[0]}; "
-                    "bring all images to one size"
-                )
-    images = np.asarray(X)
-    if images.dtype == object:
-        raise ValueError("images must be one array of real numbers, or a list of arrays of one size")
-    return images
-
-
-def _check_finite(images: np.ndarray) -> None:
-    """Raise for the first image that holds NaN or infinity, looking at few images at a time."""
-    if images.dtype.kind != "f":
-        return
-    for first in range(0, len(images), 256):
-        good = np.isfinite(images[first : first + 256]).all(axis=tuple(range(1, images.ndim)))
-        if not good.all():
-            raise ValueError(
-                f"image {first + int(np.argmin(good))} holds NaN or infinity; "
-                "remove the image or mend its pixels"
-            )
-
-
-def _check_finite_away(home: Backend, images: Any) -> None:
-    """Raise for the first image of a device array that holds NaN or infinity."""
-    if images.dtype.kind != "f" or not images.size:
-        return
-    bad = home.first_not_finite(images.reshape(len(images), -1))
-    if bad is not None:
-        raise ValueError(f"image {bad} holds NaN or infinity; remove the image or mend its pixels")
-
-
-def _describe(layout: HogLayout) -> str:
-    rows, cols = layout.image_shape
-    return (
-        f"{rows} x {cols} images, "
-        f"{'grayscale' if layout.channels is None else f'{layout.channels} channels'}, "
-        f"{layout.blocks[0]} x {layout.blocks[1]} blocks of "
-        f"{layout.cells_per_block[0]} x {layout.cells_per_block[1]} cells of "
-        f"{layout.pixels_per_cell[0]} x {layout.pixels_per_cell[1]} pixels, "
-        f"{layout.orientations} orientations"
-    )

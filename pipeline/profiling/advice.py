@@ -11,13 +11,13 @@ from time import perf_counter
 
 from pipeline import config, datasets
 from pipeline.errors import ConfigError, PipelineError
+from pipeline.processor import usable_cores
 from pipeline.profiling import candidates_memory, held_out, subsets
 from pipeline.profiling.candidates import Candidate, Measured, derived
 from pipeline.profiling.changes import Tell, overridden, quiet, scratch
 from pipeline.profiling.memory import release
 from pipeline.profiling.report import Advice
 from pipeline.profiling.runs import Run, Runner
-from pipeline.profiling.sweeps import cores
 from pipeline.profiling.trials import Predicted, Predictor
 from pipeline.scale.memory import resident
 
@@ -131,7 +131,7 @@ def _measured(
         last.settings,
         last.work,
         _medians([run.seconds for run in runs]),
-        cores(),
+        usable_cores(),
         losses(last),
         peak=0 if last.recording is None else last.recording.memory_peak,
         memory=memory or float(psutil.virtual_memory().total),

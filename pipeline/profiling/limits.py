@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import ConfigError, OutputError
+from pipeline.processor import usable_cores
 
 COPIED = 1 << 27  # bytes of source and target of a copy, each: beyond any last-level cache but the largest
 SIZE = {"float32": 1536, "float64": 1024}  # rows and columns of the matrices multiplied
@@ -98,12 +99,6 @@ class Limits:
 
 
 _OPTIONAL = {"device_copy", "device_product", "to_device", "to_host", "launch", "vector_one"}
-
-
-def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else (os.cpu_count() or 1)
 
 
 def measure(backend: str, folder: Path, threads: int) -> Limits:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline import config
+from pipeline import config, processor
 from pipeline.config import MachineKind
 from pipeline.errors import ConfigError
 from pipeline.files import atomic
@@ -145,7 +145,7 @@ def cache_folder() -> Path:
 
 def key_of(cfg: config.Train, sample: int, source: samples.Source) -> dict[str, Any]:
     """Return everything on which a measurement depends."""
-    from pipeline.model import software
+    from pipeline.software import software
 
     settings = dict(leaves(cfg))
     for name in ("classifier.n_rounds", "run_dir", "data.n", "data.seed", "split.seed"):
@@ -157,7 +157,12 @@ def key_of(cfg: config.Train, sample: int, source: samples.Source) -> dict[str, 
         "classes": source.classes,
         "set": 0 if source.kind == "synthetic" else (source.images, source.file_bytes),
         "software": software(),
-        "machine": [platform.node(), platform.machine(), processor(), usable_cores()],
+        "machine": [
+            platform.node(),
+            platform.machine(),
+            processor.name(platform.machine()),
+            processor.usable_cores(),
+        ],
     }
 
 
@@ -184,21 +189,6 @@ def keep(key: dict[str, Any], measured: Measured) -> Path:
 
 
 # ---- this machine ----
-
-
-def processor() -> str:
-    """Return the name of the processor."""
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def usable_cores() -> int:
-    """Return the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def memory() -> int:

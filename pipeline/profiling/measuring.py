@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline import config
+from pipeline import config, processor
 from pipeline.config import DataName
 from pipeline.errors import OutputError, PipelineError
 from pipeline.profiling import machines, samples
@@ -93,8 +94,8 @@ def measure(
         cores={} if last is None else {stage: row.cores for stage, row in last.rows.items()},
         base_memory=base,
         memory=machines.memory(),
-        processor=machines.processor(),
-        usable_cores=machines.usable_cores(),
+        processor=processor.name(platform.machine()),
+        usable_cores=processor.usable_cores(),
         clock_ghz=machines.clock((rates.get("product_one") or {}).get("float32")),
         classes=source.classes,
         source=source.kind,

@@ -21,7 +21,7 @@ class Run:
     seconds : wall seconds of each stage (see ``record.Recording.rows``), and their sum under "all"
     recording : everything measured; None for a run without listeners
     work : what was to be done
-    trained : ``commands.train.Trained``: model, scores, images, features
+    trained : ``commands.results.Trained``: model, scores, images, features
     """
 
     settings: config.Train

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 from pipeline import config
 from pipeline.backends.hog_layout import HogLayout
 from pipeline.errors import ConfigError
+from pipeline.processor import usable_cores
 from pipeline.profiling import fits, subsets
 from pipeline.profiling.changes import Tell, quiet, scratch, with_rounds
 from pipeline.profiling.probes import of_rounds
@@ -25,11 +25,6 @@ SHARES = (0.125, 0.25, 0.5, 1.0)  # of the images
 SIDES = (0.5, math.sqrt(0.5), 1.0, math.sqrt(2.0))  # of rows and columns: a quarter to twice the pixels
 BATCHES = (16, 64, 256, 1024, 4096, 16384)
 FEW = 2  # rounds of a run whose boosting is not looked at
-
-
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
 def check(names: Sequence[str]) -> None:
@@ -130,7 +125,7 @@ def _finished(
 
 
 def _threads(bench: _Bench, budget: float) -> Sweep:
-    most = cores()
+    most = usable_cores()
     if bench.first.work.backend == "gpu":
         raise ConfigError(
             "sweep=threads is about the processor, and backend=gpu works elsewhere; leave it out"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import logging
 import time
@@ -12,11 +13,17 @@ from typing import Any
 from pipeline import config
 from pipeline.errors import ClusterError, ConfigError
 from pipeline.files import expanded
-from pipeline.model import software
 from pipeline.scale import dask_start
+from pipeline.software import software
 
 POLL = 0.5  # seconds between two looks whether everybody is still there
 LOUD = ("distributed", "tornado", "asyncio")
+
+
+def _software_there() -> dict[str, str]:
+    """Return the versions where this runs, if all that a model needs can be imported there."""
+    importlib.import_module("pipeline.model")
+    return software()
 
 
 def require(backend: str, settings: config.Scale) -> None:
@@ -155,8 +162,10 @@ class Cluster:
         here, ask, wait = software(), self.client.sync, self.settings.wait
         try:
             # What run_on_scheduler and run do, but these have no limit of time.
-            there = {"the scheduler": ask(self.client._run_on_scheduler, software, callback_timeout=wait)}
-            found = ask(self.client._run, software, on_error="return", callback_timeout=wait)
+            there = {
+                "the scheduler": ask(self.client._run_on_scheduler, _software_there, callback_timeout=wait)
+            }
+            found = ask(self.client._run, _software_there, on_error="return", callback_timeout=wait)
             for place, one in found.items():
                 if isinstance(one, Exception) and not isinstance(one, OSError):
                     raise one
