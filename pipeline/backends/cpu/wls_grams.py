@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.backends.cpu import wls_kernels as kernels
-from pipeline.backends.cpu.jit import kernel, prepare
+from pipeline.backends.cpu.jit import kernel, part, prepare
 from pipeline.backends.cpu.tiles import (
     ROWS,
     ROWS_OF_ONE,
@@ -199,7 +199,7 @@ def _padded(W: np.ndarray, size: int) -> np.ndarray:
     return wide
 
 
-@kernel
+@part
 def _pack(X, center, rows, weights, m, begin, end, lanes, out):
     """Write weights (X[rows] - center) of columns begin:end to panels of m rows, zero beyond the last column."""
     V = len(lanes)
@@ -230,14 +230,15 @@ def _add_products(X, center, W, R, begin, end, a, b, width, shape, both, tiles, 
     most = ROWS_OF_ONE if C == 1 else ROWS
     left = np.empty(most * width, X.dtype)
     right = left if a == b and C > 1 else np.empty(most * width, X.dtype)
-    weights, ones = np.empty(most * C, X.dtype), np.ones(most * V, X.dtype)
+    weights, ones = np.empty(most * C, X.dtype), np.empty(most * V, X.dtype)
     pairs = np.empty(most * 2 * C, X.dtype)
     rows = np.empty(most, np.intp)
     with_sums = a == b and len(R) > 0
+    ones[:] = 1.0
     tiles[:] = 0.0
     sums[:] = 0.0
     for start in range(begin, end, most):
-        m = 0
+        m = np.intp(0)  # of a literal 0, Numba would compile a version of _pack
         for i in range(start, min(start + most, end)):
             used = False
             for c in range(C):
