@@ -203,7 +203,7 @@ class Worker:
         return (
             _filled(sines, padded, sines[0]),
             _filled(cosines, padded, cosines[0]),
-            np.zeros(3 * TILE),
+            np.zeros(TILE),
             np.zeros(1, np.int64),
             np.empty(room, np.int64),
             np.empty(room),

@@ -31,32 +31,29 @@ def accumulate(work, cot, acc):
     padding.
     """
     zero = work.dtype.type(0)
+    none = -zero  # added to anything, -0 leaves it as it is: no addition is compiled
     for first in range(0, cot.shape[0], GROUP):
         c0, c1, c2 = cot[first], cot[first + 1], cot[first + 2]
         bins = acc[first * TILE : (first + GROUP) * TILE]
         for i in range(TILE):
-            xa, xb, xc, xd = work[i], work[i + TILE], work[i + 2 * TILE], work[i + 3 * TILE]
-            ya, yb, yc, yd = work[i + 4 * TILE], work[i + 5 * TILE], work[i + 6 * TILE], work[i + 7 * TILE]
-            a, b, c, d = work[i + 8 * TILE], work[i + 9 * TILE], work[i + 10 * TILE], work[i + 11 * TILE]
-            e = a if xa <= c0 * ya else zero
-            f = b if xb <= c0 * yb else zero
-            g = c if xc <= c0 * yc else zero
-            h = d if xd <= c0 * yd else zero
-            bins[i] += ((a - e) + (b - f)) + ((c - g) + (d - h))
-            a = e if xa <= c1 * ya else zero
-            b = f if xb <= c1 * yb else zero
-            c = g if xc <= c1 * yc else zero
-            d = h if xd <= c1 * yd else zero
-            bins[i + TILE] += ((e - a) + (f - b)) + ((g - c) + (h - d))
-            e = a if xa <= c2 * ya else zero
-            f = b if xb <= c2 * yb else zero
-            g = c if xc <= c2 * yc else zero
-            h = d if xd <= c2 * yd else zero
-            bins[i + 2 * TILE] += ((a - e) + (b - f)) + ((c - g) + (d - h))
-            work[i + 8 * TILE] = e
-            work[i + 9 * TILE] = f
-            work[i + 10 * TILE] = g
-            work[i + 11 * TILE] = h
+            s0 = s1 = s2 = none
+            for j in range(i, i + ROWS * TILE, 2 * TILE):  # two rows at a time: half as much to compile
+                xa, xb, ya, yb = work[j], work[j + TILE], work[j + 4 * TILE], work[j + 5 * TILE]
+                a, b = work[j + 8 * TILE], work[j + 9 * TILE]
+                e = a if xa <= c0 * ya else zero
+                f = b if xb <= c0 * yb else zero
+                s0 += (a - e) + (b - f)
+                a = e if xa <= c1 * ya else zero
+                b = f if xb <= c1 * yb else zero
+                s1 += (e - a) + (f - b)
+                e = a if xa <= c2 * ya else zero
+                f = b if xb <= c2 * yb else zero
+                s2 += (a - e) + (b - f)
+                work[j + 8 * TILE] = e
+                work[j + 9 * TILE] = f
+            bins[i] += s0
+            bins[i + TILE] += s1
+            bins[i + 2 * TILE] += s2
 
 
 @part
