@@ -37,20 +37,22 @@ def accumulate(work, cot, acc):
         bins = acc[first * TILE : (first + GROUP) * TILE]
         for i in range(TILE):
             s0 = s1 = s2 = none
-            for j in range(i, i + ROWS * TILE, 2 * TILE):  # two rows at a time: half as much to compile
-                xa, xb, ya, yb = work[j], work[j + TILE], work[j + 4 * TILE], work[j + 5 * TILE]
-                a, b = work[j + 8 * TILE], work[j + 9 * TILE]
-                e = a if xa <= c0 * ya else zero
-                f = b if xb <= c0 * yb else zero
-                s0 += (a - e) + (b - f)
-                a = e if xa <= c1 * ya else zero
-                b = f if xb <= c1 * yb else zero
-                s1 += (e - a) + (f - b)
-                e = a if xa <= c2 * ya else zero
-                f = b if xb <= c2 * yb else zero
-                s2 += (a - e) + (b - f)
-                work[j + 8 * TILE] = e
-                work[j + 9 * TILE] = f
+            for pair in range(
+                0, ROWS, 2
+            ):  # in loops, which the compiler unrolls: a quarter as much to compile
+                d0 = d1 = d2 = none
+                for j in range(i + pair * TILE, i + (pair + 2) * TILE, TILE):
+                    x, y, m = work[j], work[j + ROWS * TILE], work[j + 2 * ROWS * TILE]
+                    a = m if x <= c0 * y else zero
+                    b = a if x <= c1 * y else zero
+                    c = b if x <= c2 * y else zero
+                    d0 += m - a
+                    d1 += a - b
+                    d2 += b - c
+                    work[j + 2 * ROWS * TILE] = c
+                s0 += d0
+                s1 += d1
+                s2 += d2
             bins[i] += s0
             bins[i + TILE] += s1
             bins[i + 2 * TILE] += s2
