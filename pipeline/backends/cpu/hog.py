@@ -179,7 +179,7 @@ class Worker:
         self.sums = np.zeros((self.chunk, rows * cols), total)
         self.for_fast = (np.zeros(3 * ROWS * TILE, total), self.candidate, np.zeros(bins * TILE, total))
         self.aside = None if self.exact or self.follow else self._lists()
-        self.padded = np.zeros(1 + height * width + TILE + 1, subtract)
+        self.padded = np.zeros(1 + height * width + TILE + 1, subtract) if gray else None
         nine = (
             small and gray and layout.orientations == ORIENTATIONS and layout.pixels_per_cell[0] % ROWS == 0
         )
@@ -203,7 +203,7 @@ class Worker:
         return (
             _filled(sines, padded, sines[0]),
             _filled(cosines, padded, cosines[0]),
-            np.zeros(3 * TILE),
+            np.zeros(TILE),
             np.zeros(1, np.int64),
             np.empty(room, np.int64),
             np.empty(room),

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from pipeline.backends.cpu.hog_gradients import ROWS, TILE, gradient
+from pipeline.backends.cpu.hog_gradients import ROWS, TILE
 from pipeline.backends.cpu.jit import kernel, part
 
 # Radians from an edge within which rounding may decide. scikit-image: arctan2 and the factor 180 / pi 4e-16 each, the
@@ -48,22 +48,20 @@ def count_near(line, columns, sines, cosines, distance):
 
 
 @part
-def set_aside(pixels, row, first, columns, line, candidate, place, cell, aside):
+def set_aside(padded, shape, row, first, columns, line, candidate, place, cell, aside):
     """Move the gradients of one tile row that are near an edge from `line` to the lists of `aside`.
 
-    aside = (sines, cosines, distance, taken, where, x, y): of the edges, scratch (3 * TILE,), the number set aside
-    so far (1,), and per gradient the number of its cell in the chunk and the gradient, not folded. `place` is the
-    number of the tile's first cell. Returns how many magnitudes are too large for `add_late`.
+    aside = (sines, cosines, distance, taken, where, x, y): of the edges, scratch (TILE,), the number set aside so
+    far (1,), and per gradient the number of its cell in the chunk and the gradient, not folded. `place` is the number
+    of the tile's first cell, shape (h, w) the image's; `padded` and `candidate` are as for `fast`. Returns how many
+    magnitudes are too large for `add_late`.
     """
     sines, cosines, scratch, taken, where, x, y = aside
     if count_near(line, columns, sines, cosines, scratch) == 0:
         return 0
-    g_col, g_row = scratch[TILE : TILE + columns], scratch[2 * TILE : 2 * TILE + columns]
-    if candidate is None:
-        gradient(pixels[0], row, first, g_col, g_row)
-    else:  # `strongest` has just left them there
-        g_col[:] = candidate[:columns]
-        g_row[:] = candidate[TILE : TILE + columns]
+    height, width = shape
+    start = 1 + row * width
+    inside = 0 < row < height - 1
     limit = TOO_LARGE / (cell[0] * cell[1])
     large = 0
     n = taken[0]
@@ -72,8 +70,14 @@ def set_aside(pixels, row, first, columns, line, candidate, place, cell, aside):
             large += not (line[i + 2 * ROWS * TILE] < limit)
             line[i + 2 * ROWS * TILE] = 0
             where[n] = place + i // cell[1]
-            x[n] = g_col[i]
-            y[n] = g_row[i]
+            if padded is not None:
+                k = first + i
+                p = start + k
+                x[n] = padded[p + 1] - padded[p - 1] if 0 < k < width - 1 else 0
+                y[n] = padded[p + width] - padded[p - width] if inside else 0
+            if candidate is not None:  # `strongest` has just left them there
+                x[n] = candidate[i]
+                y[n] = candidate[TILE + i]
             n += 1
     taken[0] = n
     return large

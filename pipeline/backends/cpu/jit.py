@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import threading
@@ -14,6 +15,7 @@ import numba
 import numpy as np
 from numba.core.caching import NullCache
 
+from pipeline.backends.cpu import jit_parts
 from pipeline.spans import span
 
 log = logging.getLogger(__name__)
@@ -26,6 +28,7 @@ _PART: dict[str, Any] = {
     "error_model": "numpy",
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
+    **jit_parts.options(),
 }
 
 _SUMMING = {"reassoc", "contract", "nsz"}
@@ -60,7 +63,7 @@ def summing_kernel(function: Callable) -> Any:
 
 
 def _kept(function: Callable, **options: Any) -> Any:
-    compiled = numba.njit(nogil=True, error_model="numpy", **options)(function)
+    compiled = numba.njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, **options)(function)
     try:
         compiled.enable_caching()
     except RuntimeError as error:  # neither the package's folder nor the user's cache folder is writable
@@ -101,7 +104,7 @@ def prepare(compiled: Any, *arguments: Any) -> None:
     if signature in compiled.overloads:
         kinds.add(kind)
         return
-    with span("compile"), _compiling:
+    with span("compile"), _compiling, _no_collection():
         if signature in compiled.overloads:
             return
         try:
@@ -111,6 +114,18 @@ def prepare(compiled: Any, *arguments: Any) -> None:
             log.debug("the compiled %s is not kept: %s", compiled.__name__, error)
             compiled._cache = NullCache()
             compiled.compile(signature)
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep Python from looking for unreachable objects: the compiler makes millions that stay, 8 % of its time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @contextlib.contextmanager

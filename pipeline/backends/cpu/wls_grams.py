@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.backends.cpu import wls_kernels as kernels
-from pipeline.backends.cpu.jit import kernel, prepare
+from pipeline.backends.cpu.jit import kernel, part, prepare
 from pipeline.backends.cpu.tiles import (
     ROWS,
     ROWS_OF_ONE,
@@ -86,7 +86,8 @@ def weighted_sums(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarra
         np.zeros(1),
         np.zeros(1),
     )
-    prepare(_write, np.zeros(1), gram, 0, 0, plan.width, q, plan.shape)
+    sizes = tuple(map(len, plan.shape))
+    prepare(_write, np.zeros(1), gram, 0, 0, plan.width, q, sizes)
 
     def work(i: int) -> None:
         task = plan.tasks[i]
@@ -105,7 +106,7 @@ def weighted_sums(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarra
             tiles += more[0]
             sums += more[1]
         classes = gram[task.chunk * plan.size : (task.chunk + 1) * plan.size]
-        _write(tiles, classes, task.a, task.b, plan.width, q, plan.shape)
+        _write(tiles, classes, task.a, task.b, plan.width, q, sizes)
         if task.a == task.b:
             V = len(plan.shape[3])
             columns = (
@@ -201,7 +202,7 @@ def _padded(W: np.ndarray, size: int) -> np.ndarray:
     return wide
 
 
-@kernel
+@part
 def _pack(X, center, rows, weights, m, begin, end, lanes, out):
     """Write weights (X[rows] - center) of columns begin:end to panels of m rows, zero beyond the last column."""
     V = len(lanes)
@@ -232,14 +233,15 @@ def _add_products(X, center, W, R, begin, end, a, b, width, shape, both, tiles, 
     most = ROWS_OF_ONE if C == 1 else ROWS
     left = np.empty(most * width, X.dtype)
     right = left if a == b and C > 1 else np.empty(most * width, X.dtype)
-    weights, ones = np.empty(most * C, X.dtype), np.ones(most * V, X.dtype)
+    weights, ones = np.empty(most * C, X.dtype), np.empty(most * V, X.dtype)
     pairs = np.empty(most * 2 * C, X.dtype)
     rows = np.empty(most, np.intp)
     with_sums = a == b and len(R) > 0
+    ones[:] = 1.0
     tiles[:] = 0.0
     sums[:] = 0.0
     for start in range(begin, end, most):
-        m = 0
+        m = np.intp(0)  # of a literal 0, Numba would compile a version of _pack
         for i in range(start, min(start + most, end)):
             used = False
             for c in range(C):
@@ -270,21 +272,23 @@ def _add_products(X, center, W, R, begin, end, a, b, width, shape, both, tiles, 
 
 
 @kernel
-def _write(tiles, gram, a, b, width, q, shape):
-    """Write the tiles of a task to gram (classes, q, q)."""
-    classes, columns, panels, lanes = shape
-    C, A, B, V = len(classes), len(columns), len(panels), len(lanes)
+def _write(tiles, gram, a, b, width, q, sizes):
+    """Write the tiles of a task to gram (classes, q, q); sizes are the lengths of a tile's shape.
+
+    As numbers, and not as what code is compiled for: forty unrolled copies of the loop took .5 s to compile.
+    """
+    C, A, B, V = sizes
     P = width // V
     t = 0
     for p in range(P):
-        for r in range(p // B * B if a == b else 0, P, B):
-            for v in range(0, V, A):
+        for r in range(p // B if a == b else 0, P // B):
+            for v in range(V // A):
                 for c in range(C):
                     for k in range(A):
-                        row = a + p * V + v + k
+                        row = a + p * V + v * A + k
                         for s in range(B):
-                            first = b + (r + s) * V
-                            if c < gram.shape[0] and row < q and (r + s >= p or a != b):
-                                for u in range(min(V, q - first)):
-                                    gram[c, row, first + u] = tiles[t + u]
+                            first = b + (r * B + s) * V
+                            wanted = c < gram.shape[0] and row < q and (r * B + s >= p or a != b)
+                            for u in range(min(V, q - first) if wanted else 0):
+                                gram[c, row, first + u] = tiles[t + u]
                             t += V
