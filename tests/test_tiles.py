@@ -261,3 +261,12 @@ def test_scores_equal_their_expressions(n, J, seed, clip, dtype, scale):
 def test_class_numbers_are_looked_at():
     with pytest.raises(ValueError, match="from 0 to 2"):
         scores.targets(np.array([0, 3]), 3)
+
+
+def test_counts_know_the_blocks():
+    from pipeline.profiling import counts_rounds as counted
+
+    sizes = [(1, 5, counted.NARROW), (counted.FEW, 2, counted.NARROW), (counted.FEW + 1, 2, counted.BLOCK)]
+    for q, classes, wanted in [*sizes, (10, 1, counted.WIDE)]:
+        assert wls_grams.columns_of_a_block(q, classes) == wanted
+    assert len(tiles.gram_shape(12, np.dtype("float32"))[0]) == counted.TOGETHER

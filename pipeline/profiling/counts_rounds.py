@@ -10,7 +10,8 @@ from pipeline.profiling.work import Work
 
 CACHED = 1 << 18  # numbers of a block of rows that stays in cache, as in backends/cpu/wls.py
 BUFFER = 1 << 22  # numbers of a block of rows that does not, likewise
-NARROW, WIDE = 64, 640  # columns of a block, of several classes and of one: as in backends/cpu/wls_grams.py
+NARROW, BLOCK, WIDE = 64, 128, 640  # columns of a block, see columns_of_a_block in backends/cpu/wls_grams.py
+FEW = 192  # columns up to which blocks are narrow
 TOGETHER = 12  # classes whose products are weighted together, as in backends/cpu/tiles.py
 SMALL_SYSTEM = 768  # unknowns up to which a system is small, likewise
 FEW_COLUMNS = 64  # columns of a product up to which its rows come in blocks of CACHED numbers, likewise
@@ -106,7 +107,7 @@ def sums(work: Work) -> Count:
         held = f * (n * q * s + q * q * (8.0 + s))
     else:
         small = q <= SMALL_SYSTEM
-        blocks = math.ceil(q / (NARROW if small and f > 1 else WIDE))
+        blocks = math.ceil(q / ((NARROW if q <= FEW else BLOCK) if small and f > 1 else WIDE))
         chunks, pairs = (math.ceil(f / TOGETHER) if small else f), blocks * (blocks + 1) / 2
         if small and f > 1:
             operations = products + (chunks / 2 + f) * n * q * (q + 1)

@@ -154,10 +154,25 @@ def _pointer(context: Any, builder: Any, array_type: Any, array: Any, offset: An
     return builder.gep(context.make_array(array_type)(context, builder, array).data, [offset])
 
 
+def _ask_for(builder: Any, address: Any) -> None:
+    """Ask for a cache line to be brought to the second-level cache."""
+    byte, i32 = ir.IntType(8).as_pointer(), ir.IntType(32)
+    function = ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32])
+    call = cgutils.get_or_insert_function(builder.module, function, "llvm.prefetch.p0i8")
+    read, level, data = (ir.Constant(i32, flag) for flag in (0, 2, 1))
+    builder.call(call, [address, read, level, data])
+
+
+def _step(context: Any, builder: Any, array_type: Any, array: Any) -> Any:
+    """Return the bytes from a row of a matrix to the next."""
+    whole = context.make_array(array_type)(context, builder, array)
+    return cgutils.unpack_tuple(builder, whole.strides, 2)[0]
+
+
 def _row(context: Any, builder: Any, array_type: Any, array: Any, i: Any) -> Any:
     """Return where row i of a matrix begins."""
     whole = context.make_array(array_type)(context, builder, array)
-    step = cgutils.unpack_tuple(builder, whole.strides, 2)[0]
+    step = _step(context, builder, array_type, array)
     first = builder.bitcast(whole.data, ir.IntType(8).as_pointer())
     return builder.bitcast(builder.gep(first, [builder.mul(i, step)]), whole.data.type)
 
@@ -215,12 +230,8 @@ def prefetch(typingctx, X, i, k):
     signature = types.void(X, types.intp, types.intp)
 
     def codegen(context, builder, signature, values):
-        byte, i32 = ir.IntType(8).as_pointer(), ir.IntType(32)
         number = builder.gep(_row(context, builder, signature.args[0], values[0], values[1]), [values[2]])
-        function = ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32])
-        call = cgutils.get_or_insert_function(builder.module, function, "llvm.prefetch.p0i8")
-        read, level, data = (ir.Constant(i32, flag) for flag in (0, 2, 1))
-        builder.call(call, [builder.bitcast(number, byte), read, level, data])
+        _ask_for(builder, builder.bitcast(number, ir.IntType(8).as_pointer()))
         return context.get_dummy_value()
 
     return signature, codegen
@@ -245,13 +256,26 @@ def pack_vector(typingctx, X, i, k, center, weight, out, o, lanes):
 
 
 @intrinsic
-def add_moment_tile(typingctx, panel, k, weights, w, rows, total, t, classes):
+def add_moment_tile(typingctx, panel, k, weights, w, rows, total, t, classes, X, i, column):
     """Add to total[t:] (3, classes, V) the sums over rows of r x, w x and w x^2 for the columns x of a panel.
 
-    Weights (rows, 2, classes) hold r and w of each row and begin at `w`.
+    Weights (rows, 2, classes) hold r and w of each row and begin at `w`. Meanwhile X[i:i + rows, column] is asked for:
+    memory works while the processor does.
     """
     count = classes.count
-    signature = types.void(panel, types.intp, weights, types.intp, types.intp, total, types.intp, classes)
+    signature = types.void(
+        panel,
+        types.intp,
+        weights,
+        types.intp,
+        types.intp,
+        total,
+        types.intp,
+        classes,
+        X,
+        types.intp,
+        types.intp,
+    )
 
     def codegen(context, builder, signature, values):
         arrays, v = signature.args, _Vectors(context, builder, panel.dtype)
@@ -259,8 +283,12 @@ def add_moment_tile(typingctx, panel, k, weights, w, rows, total, t, classes):
         c = _pointer(context, builder, arrays[2], values[2], values[3])
         out = _pointer(context, builder, arrays[5], values[5], values[6])
         rows = values[4]
+        later = builder.gep(_row(context, builder, arrays[8], values[8], values[9]), [values[10]])
+        step = _step(context, builder, arrays[8], values[8])
 
         def terms(i):
+            byte = builder.bitcast(later, ir.IntType(8).as_pointer())
+            _ask_for(builder, builder.gep(byte, [builder.mul(i, step)]))
             x = v.load(v.at(x0, builder.mul(i, ir.Constant(rows.type, v.size))))
             first = builder.mul(i, ir.Constant(rows.type, 2 * count))
             weight = [v.spread(v.at(c, first, m)) for m in range(2 * count)]

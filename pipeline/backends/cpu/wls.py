@@ -243,8 +243,10 @@ def componentwise_sums(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.n
     return ComponentwiseSums(sums[0].T, sums[1].T, sums[2].T)
 
 
-def apply(X: np.ndarray, center: np.ndarray, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
-    """Return (X - center) @ coef + intercept, shape (n, J), in the dtype of X.
+def apply(
+    X: np.ndarray, center: np.ndarray, coef: np.ndarray, intercept: np.ndarray, cosine: bool = False
+) -> np.ndarray:
+    """Return (X - center) @ coef + intercept, shape (n, J), in the dtype of X; or the cosine of it.
 
     Few columns are worked out in float64 and rounded once: where coefficients are large and cancel, as without a
     penalty, the rounding of float32 products would show in the scores.
@@ -253,13 +255,15 @@ def apply(X: np.ndarray, center: np.ndarray, coef: np.ndarray, intercept: np.nda
     out = np.empty((X.shape[0], coef.shape[1]), dtype=X.dtype)
     if coef.shape[1] <= FEW:
         kernels.apply_rows(X, center, np.ascontiguousarray(coef.T), intercept, out)
-        return out
+        return np.cos(out, out=out) if cosine else out
     coef, intercept = np.ascontiguousarray(coef, dtype=X.dtype), intercept.astype(X.dtype, copy=False)
 
     def segment(begin: int, end: int) -> None:
         for a, b, rows in blocks.centred_blocks(X, center, begin, end, blocks.BUFFER // 4, X.dtype):
             np.matmul(rows, coef, out=out[a:b])
             out[a:b] += intercept
+            if cosine:
+                np.cos(out[a:b], out=out[a:b])
 
     blocks.share_segments(segment, X.shape[0], X.size)
     return out
@@ -281,5 +285,4 @@ def random_features(
     of the Gaussian kernel exp(-gamma |x - y|^2) (Rahimi and Recht, NIPS 2007).
     """
     R, b = projection(X.shape[1], n_components, gamma, seed, index, X.dtype)
-    phi = apply(X, center, R, b)
-    return np.cos(phi, out=phi)
+    return apply(X, center, R, b, cosine=True)

@@ -23,10 +23,13 @@ AHEAD = 64  # columns by which cache lines are asked for ahead of their use
 SEGMENTS = (
     12  # least number of tasks, if rows allow: of two blocks of columns, four sets of rows, equally divided
 )
-NARROW, WIDE = (
-    64,
-    640,
-)  # columns of a block: of several classes, whose sums fill the second-level cache; of one class
+
+
+def columns_of_a_block(q: int, classes: int) -> int:
+    """Return the columns of a block at most: its sums should stay in the second-level cache, rows be read seldom."""
+    if classes == 1:
+        return 640
+    return 64 if q <= 192 else 128
 
 
 class Found(NamedTuple):
@@ -164,11 +167,8 @@ class _Plan(NamedTuple):
         """Divide the sums of a number of classes over the rows X."""
         n, q = X.shape
         shape = gram_shape(classes, X.dtype)
-        size, most, rows = (
-            len(shape[0]),
-            (NARROW if classes > 1 else WIDE),
-            (ROWS if classes > 1 else ROWS_OF_ONE),
-        )
+        size, most = len(shape[0]), columns_of_a_block(q, classes)
+        rows = ROWS if classes > 1 else ROWS_OF_ONE
         unit = len(shape[3]) * len(shape[2])
         width = -(-q // (-(-q // most) * unit)) * unit  # equal blocks: no wider than whole panels make them
         chunks = -(-classes // size)

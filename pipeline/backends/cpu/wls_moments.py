@@ -93,4 +93,7 @@ def _add_moments(X, center, weights, begin, end, shape, total):
                 w = (c * n + start) * 2 * C
                 for k in range(first, min(first + STRIP, p), V):
                     t = (c * count + k // V) * size
-                    add_moment_tile(panels, (k - first) * m, flat, w, m, total, t, classes)
+                    i, later = start, k
+                    if k // V % chunks == c:  # each line of the strip to come once, evenly in time
+                        i, later = (start, k + STRIP) if first + STRIP < p else (start + ROWS, k - first)
+                    add_moment_tile(panels, (k - first) * m, flat, w, m, total, t, classes, X, i, later)
