@@ -23,13 +23,13 @@ _compiling = threading.RLock()
 
 
 # a part is only ever called from compiled code: without wrappers for Python and C it compiles faster
-_PART: dict[str, Any] = {
+_PLAIN: dict[str, Any] = {
     "nogil": True,
     "error_model": "numpy",
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
-    **jit_parts.options(),
 }
+_PART = {**_PLAIN, **jit_parts.options()}
 
 _SUMMING = {"reassoc", "contract", "nsz"}
 
