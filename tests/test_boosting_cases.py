@@ -503,3 +503,54 @@ def test_state_round_trip_without_pickle(learner, digits, tmp_path):
     if learner in LINEAR:
         with pytest.raises(ValueError, match="without its rounds"):
             next(again.staged_predict_proba(X))
+
+
+@pytest.fixture(scope="module")
+def float32_rows():
+    """Enough numbers to be fitted in float32."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(14_000, 10)).astype(np.float32), rng.integers(0, 3, 14_000)
+    X[:, 0] += y
+    return X, y
+
+
+@pytest.mark.parametrize("learner", ["subspace", "componentwise", "full", "random_features"])
+@pytest.mark.parametrize("size", [1e39, 1e33, 1e28, 1e-26, 1e-30, 1e-44, 1e-300])
+def test_weights_of_any_size_give_the_same_model_or_are_refused(float32_rows, learner, size):
+    """Sums in float32 would overflow, or vanish: models were wrong without a word."""
+    X, y = float32_rows
+    model = LogitBoostClassifier(learner=learner, n_rounds=2, random_state=0, l2=0.0, n_components=64)
+    if not 1e-28 <= size <= 1e30:
+        with pytest.raises(
+            ValueError, match=r"sample_weight is too (small|large) for dtype='float32': the largest is"
+        ):
+            model.fit(X, y, sample_weight=np.full(len(y), size))
+        return
+    wanted = model.fit(X, y).predict_proba(X)
+    found = model.fit(X, y, sample_weight=np.full(len(y), size)).predict_proba(X)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("learner", ["subspace", "componentwise", "random_features"])
+@pytest.mark.parametrize(
+    ("dtype", "scale"),
+    [("float32", 1e-15), ("float32", 1e-22), ("float32", 1e-44), ("float64", 1e-150), ("float64", 1e-170)],
+)
+@pytest.mark.parametrize("some", [False, True])
+def test_features_of_a_tiny_unit_give_the_same_model_or_are_refused(
+    float32_rows, learner, dtype, scale, some
+):
+    """All of them, or one beside others: its squares would vanish, and it would be taken for a constant."""
+    X, y = (float32_rows[0].astype(dtype)[:, :], float32_rows[1])
+    unit = np.ones(10, dtype)
+    unit[0 if some else slice(None)] = scale
+    model = LogitBoostClassifier(
+        learner=learner, n_rounds=2, random_state=0, l2=0.0, n_components=64, dtype=dtype
+    )
+    if scale in (1e-15, 1e-150):
+        found = model.fit(X * unit, y).predict_proba(X * unit)
+        if learner != "random_features" or not some:  # whose kernel knows distances
+            np.testing.assert_allclose(found, model.fit(X, y).predict_proba(X), rtol=0, atol=1e-5)
+        return
+    with pytest.raises(ValueError, match=rf"X is too small for dtype='{dtype}'.*feature \d+ has variance"):
+        model.fit(X * unit, y)

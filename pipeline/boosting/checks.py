@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pipeline.backends.protocol import Backend
     from pipeline.boosting.fitting import BaseLogitBoost
     from pipeline.boosting.loop import OnRound
+    from pipeline.boosting.messages import Moments
 
 LEARNERS = ("subspace", "full", "ridge", "componentwise", "random_features")
 
@@ -66,8 +67,16 @@ def width_range(gamma: Any) -> tuple[float, float]:
     return float(pair[0]), float(pair[1])
 
 
-def sample_weight(weight: Any, class_weight: Any, y: np.ndarray) -> np.ndarray:
-    """Return the weight of each row, float64 (n,): `weight` by position, times the weight of its class."""
+# Sums over rows hold weights, times 1e-7 (float32) or 4e-16 (float64) where a row is nearly certain: neither may leave
+# the numbers that have all their digits.
+WEIGHTS = {"float32": (1e-28, 1e30), "float64": (1e-280, 1e280)}
+
+
+def sample_weight(weight: Any, class_weight: Any, y: np.ndarray, dtype: str) -> np.ndarray:
+    """Return the weight of each row, float64 (n,): `weight` by position, times the weight of its class.
+
+    `dtype` is the type in which rows are fitted; weights whose size does not suit it are refused.
+    """
     if weight is None:
         s = np.ones(len(y))
     elif isinstance(weight, numbers.Real):
@@ -87,6 +96,13 @@ def sample_weight(weight: Any, class_weight: Any, y: np.ndarray) -> np.ndarray:
         s = s * _class_weights(class_weight, y)
         if not (s > 0).any():
             raise ValueError("class_weight is zero for every row that counts: there is nothing to fit")
+    (low, high), largest = WEIGHTS[dtype], float(s.max())
+    if not low <= largest <= high:
+        name = "sample_weight" if class_weight is None else "sample_weight times class_weight"
+        size, remedy = "small" if largest < low else "large", "scale the weights, and l2 with them"
+        remedy += "" if dtype == "float64" else ", or use dtype='float64'"
+        raise ValueError(f"{name} is too {size} for dtype={dtype!r}: the largest is {largest:.3g}, expected {low:g} to "
+                         f"{high:g}; {remedy}")  # fmt: skip
     return s
 
 
@@ -124,14 +140,21 @@ def continuation(model: BaseLogitBoost) -> None:
         )
 
 
-def magnitude(mean: np.ndarray, variance: np.ndarray, n: int, dtype: str) -> None:
-    """Raise ValueError if sums of squares of the features would overflow `dtype`."""
-    limit = float(np.finfo(dtype).max) / 16.0
+def magnitude(moments: Moments, dtype: str) -> None:
+    """Raise ValueError if weighted sums of squares of the features would overflow `dtype`, or lose digits in it."""
+    mean, variance, total, n = moments
+    limit, least = float(np.finfo(dtype).max) / 16.0, 1e4 * float(np.finfo(dtype).tiny)
     remedy = "scale the features" + ("" if dtype == "float64" else " or use dtype='float64'")
     worst = int(np.argmax(variance))
-    if not np.isfinite(variance).all() or variance[worst] * n > limit or np.abs(mean).max() > np.sqrt(limit):
+    much = variance[worst] * max(n, total) > limit or np.abs(mean).max() > np.sqrt(limit)
+    if not np.isfinite(variance).all() or much:
         raise ValueError(f"X is too large for dtype={dtype!r}: sums of squares would overflow (feature {worst} has "
                          f"variance {variance[worst]:.3g}); {remedy}")  # fmt: skip
+    varies = variance > 0.0
+    if (variance[varies] * min(1.0, total / n) < least).any():
+        worst = int(np.argmin(np.where(varies, variance, np.inf)))
+        raise ValueError(f"X is too small for dtype={dtype!r}: squares would lose their digits (feature {worst} has "
+                         f"variance {variance[worst]:.3g}, expected at least {least:.3g}); {remedy}")  # fmt: skip
 
 
 def features(model: BaseLogitBoost, backend: Backend, X: Any, dtype: Any, *, reset: bool) -> Any:

@@ -86,7 +86,7 @@ class BaseLogitBoost(BaseEstimator):
         backend = backends.get(self.backend)
         X, y = checks.training_set(self, backend, X, y)
         check_classification_targets(y)
-        weight = checks.sample_weight(sample_weight, self.class_weight, y)
+        weight = checks.sample_weight(sample_weight, self.class_weight, y, self.dtype)
         warm = self.warm_start and hasattr(self, "n_rounds_")
         if warm:
             checks.continuation(self)
@@ -181,7 +181,7 @@ class BaseLogitBoost(BaseEstimator):
         self.__dict__.pop("n_rounds_", None)
         y = np.asarray(y)
         self._set_classes(y)
-        weight = checks.sample_weight(None, self.class_weight, y)
+        weight = checks.sample_weight(None, self.class_weight, y, self.dtype)
         self.n_features_in_ = n_features
         self._start_anew(len(y) * n_features)
         found = self._restored(resume_from)
@@ -268,7 +268,7 @@ class BaseLogitBoost(BaseEstimator):
         else:
             moments = train.moments(self.dtype_)
             variance = moments.variance
-            checks.magnitude(moments.mean, variance, moments.rows, self.dtype_)
+            checks.magnitude(moments, self.dtype_)
             if not steps:  # rounds that go on keep their centre
                 self.center_ = moments.mean
         frame = Frame(self.center_, J, self.seed_, self.dtype_, self.z_max, self.clip, self.trim)

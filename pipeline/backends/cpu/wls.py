@@ -54,6 +54,8 @@ def _settle_constants(X: np.ndarray, s: np.ndarray, mean: np.ndarray, variance: 
         column = X[s > 0, k]
         if (column == column[0]).all():
             mean[k], variance[k] = float(X[row, k]), 0.0
+        else:  # squares that vanish are not those of a constant: the caller refuses them
+            variance[k] = max(variance[k], np.finfo(np.float64).tiny)
 
 
 def gather(X: np.ndarray, columns: np.ndarray, center: np.ndarray) -> np.ndarray:

@@ -72,7 +72,10 @@ def _settle_constants(X: Any, s: Any, mean: Any, variance: Any) -> None:
 
     over_rows(X, 2 * X.dtype.itemsize * len(columns), look)
     mean[columns] = cp.where(differs, mean[columns], value.astype(cp.float64))
-    variance[columns] = cp.where(differs, variance[columns], cp.zeros(len(columns)))
+    least = cp.full(
+        len(columns), np.finfo(np.float64).tiny
+    )  # squares that vanish are not those of a constant
+    variance[columns] = cp.where(differs, cp.maximum(variance[columns], least), cp.zeros(len(columns)))
 
 
 def gather(X: Any, columns: np.ndarray, center: Any) -> Any:
