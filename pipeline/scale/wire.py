@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -80,6 +81,9 @@ def unpacked(sums: Sums | None) -> Sums | None:
     if gram is not None:
         q = int((np.sqrt(8 * gram.shape[1] + 1) - 1) / 2)
         whole = np.zeros((len(gram), q, q))
+        if q <= SMALL:
+            whole.reshape(len(gram), q * q)[:, _places(q)] = gram
+            return sums._replace(gram=whole)
         for one, flat in zip(whole, gram, strict=True):
             begin = 0
             for k in range(q):
@@ -89,8 +93,19 @@ def unpacked(sums: Sums | None) -> Sums | None:
     return sums._replace(gram=gram)
 
 
+SMALL = 1024  # columns up to which the places in a triangle are kept: a row at a time takes Python 1 ms a class set
+
+
+@functools.cache
+def _places(q: int) -> np.ndarray:
+    """Return where the upper triangle's numbers lie in a matrix (q, q), row by row."""
+    return np.flatnonzero(np.triu(np.ones((q, q), dtype=bool)))
+
+
 def _triangles(gram: np.ndarray) -> np.ndarray:
     classes, q = gram.shape[:2]
+    if q <= SMALL:
+        return np.take(np.ascontiguousarray(gram).reshape(classes, q * q), _places(q), axis=1)
     found = np.empty((classes, q * (q + 1) // 2))
     for flat, one in zip(found, gram, strict=True):
         begin = 0
