@@ -20,12 +20,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline import archive, config, interrupts
-from pipeline.errors import ClusterError, OutputError, ResumeError
+from pipeline.errors import ClusterError, LimitError, OutputError, ResumeError
 
 FOLDER = "checkpoints"
 FORMAT = "hogboost-checkpoint"
 VERSION = 1
 KEPT = 2
+AGAIN = "no checkpoint was written yet: give the same command again"
 _NAME = re.compile(r"round_(\d+)\.npz")
 # Settings that a resumed run may change: the model does not depend on them, or the images prove that it does not.
 HARMLESS = frozenset(
@@ -120,7 +121,7 @@ def newest(run_dir: str | Path) -> Found:
 def nothing_yet(run_dir: str | Path) -> str:
     """Return what is told of a run without a checkpoint."""
     whole = Path(run_dir) / "model.npz"
-    instead = f"its model {whole} is complete: evaluate it" if whole.exists() else "train anew"
+    instead = f"its model {whole} is complete: evaluate it" if whole.exists() else "give its command again"
     return f"resume={run_dir}: no checkpoint exists yet, the run ended before its first; {instead}"
 
 
@@ -142,11 +143,14 @@ class Keeper:
     ----------
     content : callable returning a State
         What to add to every checkpoint about the run; called once, when the first is written.
+    begun : bool
+        Whether workers of a cluster are at work: before, giving up loses nothing that would have to be told.
     """
 
     def __init__(self, run_dir: str, settings: config.Checkpoint, found: Found | None = None) -> None:
         self.run_dir, self.settings, self.found = run_dir, settings, found
         self.content: Callable[[], State] = lambda: ({}, {})
+        self.begun = False
         self._content: State | None = None
         self._kept = [] if found is None else [found.path]
         self._last = time.monotonic()
@@ -232,16 +236,22 @@ class Keeper:
         try:
             yield
         except interrupts.Stopped as error:
-            if not error.advice and self._kept:
-                error.advice = f"; {self._way_on()}"
+            if not error.advice:
+                error.advice = f"; {self._way_on() if self._kept else AGAIN}"
             raise
         except OutputError as error:
             if not self._kept:
                 raise
             raise OutputError(f"{error}; mend that, then {self._way_on()}") from error
+        except LimitError as error:
+            if self.found is None:
+                raise
+            raise LimitError(f"{error} (a resumed run keeps its limit: train anew)") from error
         except ClusterError as error:
+            if not self._kept and not self.begun:
+                raise
             if not self._kept:
-                raise ClusterError(f"{error}; no checkpoint was written yet: then train anew") from error
+                raise ClusterError(f"{error}; {AGAIN}") from error
             raise ClusterError(f"{error}; then {self._way_on()}") from error
         except OSError as error:  # a library's: what this program writes raises OutputError
             if not self._kept or error.errno not in _FULL:

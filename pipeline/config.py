@@ -140,11 +140,9 @@ class Profile(Train):
     sweep: list[str] = field(default_factory=list)  # threads, dtype, batch, images, size; one or [several]
     advice: bool = True  # look for what would shorten the run
     verify_advice: bool = False  # follow each piece of advice and measure it
-    memory: str | None = (
-        None  # that the run may use, as in 8GB, for advice on it; null: all that is installed
-    )
+    memory: str | None = None  # what advice takes the run to have, as in 8GB; null: all that is installed
     gpu: str = "l4"  # entry of the group machine: would such a GPU help?
-    stacks: bool = False  # also sample Python's stacks (pip install pyinstrument)
+    stacks: bool = False  # also sample Python's stacks (needs pyinstrument: the extra profile)
 
     def __post_init__(self) -> None:
         whole("repeats", self.repeats, 1, 1000)

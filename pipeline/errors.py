@@ -13,6 +13,10 @@ class ConfigError(PipelineError):
     """A setting that is unknown, out of range or contradicts another."""
 
 
+class LimitError(ConfigError):
+    """A limit on memory that is too low for the work."""
+
+
 class DataError(PipelineError):
     """Images, labels or a data set that cannot be used as asked."""
 

@@ -3,7 +3,7 @@
     python scripts/bench_dask.py [--images 40000] [--rounds 50] [--repeats 3] [--workers 2] [--learner subspace]
 
 Synthetic images of 50 x 100 pixels in 10 classes, HoG of 3240 features. The two take turns; medians are shown. Workers
-are started once and not counted: a cluster is there before a run. Needs the extra: pip install '.[dask]'.
+are started once and not counted: a cluster is there before a run. Needs the extra dask.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ check_gpu.txt, and check_gpu.json, which is written after each section. Inputs a
 printed and can be given.
 
 The last line is the verdict, and the exit status says the same:
-0 all checks passed; 1 some failed; 2 there is no GPU that can be used; 3 nothing failed, but something was not run, and
-the verdict names it. Only what was left out by an option (--without-...) does not count as missing, and the verdict
-names that too.
+0 all checks passed; 1 some failed; 2 nothing was run: there is no GPU that can be used, or Python lacks a package;
+3 nothing failed, but something was not run, and the verdict names it. Only what was left out by an option
+(--without-...) does not count as missing, and the verdict names that too.
 
 What is compared with the cpu backend: HoG (to 1e-6), the sums and fits of a round, preprocessing, principal
 components, and every learner's training: the same features chosen in every round, unless float64 gains show that
@@ -24,6 +24,7 @@ over the bus; the cpu backend.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import platform
@@ -38,6 +39,41 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+# What the program imports; CuPy, the driver and the GPU are asked for by the backend itself.
+MODULES = (
+    *(
+        "pipeline",
+        "gpu_checks",
+        "numpy",
+        "scipy",
+        "numba",
+        "skimage",
+        "sklearn",
+        "statsmodels",
+        "PIL",
+        "psutil",
+    ),
+    *("threadpoolctl", "hydra", "omegaconf"),
+)
+
+
+def lacking() -> str | None:
+    """Return the last line of a run for which this Python will not do: which it is, what it lacks, what to do."""
+    missing = [name for name in MODULES if importlib.util.find_spec(name) is None]
+    if sys.version_info < (3, 11):  # noqa: UP036  whoever starts this has not installed the program
+        missing.insert(0, "Python 3.11 or later")
+    if not missing:
+        return None
+    return (
+        f"VERDICT: NOTHING WAS RUN, {sys.executable} (Python {platform.python_version()}) lacks {', '.join(missing)}: "
+        "make the project's .venv with bash scripts/run doctor, or name a Python that has them, as in "
+        "PYTHON=/path/to/python bash scripts/check_gpu.sh"
+    )
+
+
+if __name__ == "__main__" and (told := lacking()) is not None:  # before the imports that would fail
+    print(told)
+    sys.exit(2)
 
 import numpy as np  # noqa: E402
 from gpu_checks import care, common, faults, parity, sanitizer, show, speed, stages, training  # noqa: E402

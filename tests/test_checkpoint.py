@@ -14,7 +14,7 @@ from pipeline import archive, checkpoint, config, interrupts
 from pipeline.boosting import LogitBoostClassifier, loop
 from pipeline.boosting.fitting import PROMOTED
 from pipeline.checkpoint import Keeper
-from pipeline.errors import OutputError, ResumeError
+from pipeline.errors import ClusterError, OutputError, ResumeError
 
 LEARNERS = {
     "subspace": {"subspace_size": 9},
@@ -433,3 +433,21 @@ def test_half_written_files_of_a_killed_run_are_swept_away(tmp_path, state):
 def test_the_command_is_fit_for_a_shell():
     assert checkpoint.command("runs/a") == "python -m pipeline train resume=runs/a"
     assert checkpoint.command("my runs/a") == "python -m pipeline train 'resume=my runs/a'"
+
+
+def test_who_is_stopped_before_the_first_checkpoint_is_told_what_to_do(tmp_path):
+    keeper = checkpoint.Keeper(str(tmp_path), config.Checkpoint())
+    with pytest.raises(interrupts.Stopped) as caught, keeper.telling():
+        raise interrupts.Stopped(15)
+    assert caught.value.advice == "; no checkpoint was written yet: give the same command again"
+
+
+def test_a_cluster_that_was_never_there_is_told_without_a_word_on_checkpoints(tmp_path):
+    for begun, end in (
+        (False, "nobody there"),
+        (True, "nobody there; no checkpoint was written yet: give the same "),
+    ):
+        keeper = checkpoint.Keeper(str(tmp_path), config.Checkpoint())
+        keeper.begun = begun
+        with pytest.raises(ClusterError, match=f"^{end}{'command again' * begun}$"), keeper.telling():
+            raise ClusterError("nobody there")

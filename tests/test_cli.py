@@ -21,6 +21,7 @@ import pytest
 from pipeline import cli, config, interrupts
 from pipeline.commands import COMMANDS, steps
 from pipeline.errors import DataError
+from pipeline.reporting import help as texts
 from tests.conftest import ROOT
 from tests.programs import environment, python_m, started
 
@@ -78,6 +79,21 @@ def test_defaults_of_the_files_are_those_of_the_schema(call, fake):
     found = seen[0]
     expected = config.TrainCommand(run_dir=found.run_dir)
     assert found == expected
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_setting_has_a_description(name):
+    rows = list(texts.settings(config.SCHEMAS[name], {}))
+    assert [key for key, _, remark in rows if not re.sub(r"(; )?one of .*", "", remark)] == []
+
+
+def test_an_empty_setting_is_seen(call):
+    assert re.search(r"\n  machine.source +'' +whose datasheet the figures", call("plan", "--help")[1])
+
+
+def test_only_the_help_of_train_says_that_the_run_folder_must_hold_no_model(call):
+    for name in COMMANDS:
+        assert ("must hold no model yet" in call(name, "--help")[1]) == (name == "train")
 
 
 def test_help_shows_the_composed_values(call):
@@ -383,7 +399,9 @@ def test_a_signal_is_one_line_and_its_status(tmp_path, name, words):
             process.kill()  # a test that failed must not leave it at work
     # CPython ends itself by the signal where the interrupt met generated code; a shell shows 130 for both
     assert process.returncode in (128 + number, -number)
-    assert err.splitlines()[-1].startswith(words)
+    last = err.splitlines()[-1]
+    assert last.startswith(words)
+    assert "; go on" in last or last.endswith("; no checkpoint was written yet: give the same command again")
     assert "Traceback" not in err
     assert not list(tmp_path.rglob("*.part"))
 

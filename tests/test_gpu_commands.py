@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import subprocess
 import sys
@@ -33,22 +34,29 @@ def change(**settings):
     return apply
 
 
+def driver(monkeypatch, there):
+    device = importlib.import_module("pipeline.backends.gpu.device")
+    monkeypatch.setattr(device, "has_driver", lambda: there)
+
+
 def old_cupy(_, monkeypatch):
+    driver(monkeypatch, True)
     monkeypatch.setattr(sys.modules["cupy"], "__version__", "13.6.0")
 
 
 MISSING = {
-    "cupy": (lambda _, patch: missing(patch, "cupy"), "needs CuPy, which is not installed: pip install"),
-    "driver": (change(driver=0), "there is no NVIDIA driver"),
+    "cupy": (lambda _, patch: (missing(patch, "cupy"), driver(patch, True)), "needs CuPy, which is not installed: "),
+    "cupy and driver": (lambda _, patch: (missing(patch, "cupy"), driver(patch, False)), "^this machine has no NVIDIA"),
+    "driver": (change(driver=0), "^this machine has no NVIDIA driver, or it is not loaded: install one first"),
     "old driver": (change(driver=11040), "built for CUDA 12.9 but the driver supports CUDA 11.4 only: update"),
-    "wrong major": (change(runtime=13000), "install CuPy for CUDA 12: pip install 'hogboost\\[gpu-cu12\\]'"),
+    "wrong major": (change(runtime=13000), "CuPy for CUDA 12: .* -m pip install .*\\[gpu-cu12\\]' after"),
     "no device": (change(devices=0), "the driver shows no GPU"),
     "fault": (change(fault="cudaErrorSystemNotReady: not ready"), "no GPU can be used \\(cudaErrorSystemNotReady"),
     "old GPU": (change(capability=(6, 1)), "compute capability 6.1, but CUDA 12 needs at least 7.0"),
     "nvrtc": (change(absent={"nvrtc"}), "NVRTC of CUDA 12 cannot be loaded"),
-    "cublas": (change(absent={"cublas"}), "cuBLAS of CUDA 12 cannot be loaded .*: pip install 'cupy-cuda12x\\[ctk\\]'"),
+    "cublas": (change(absent={"cublas"}), "cuBLAS of CUDA 12 cannot be loaded .* pip install 'cupy-cuda12x\\[ctk\\]'"),
     "cusolver": (change(absent={"cusolver"}), "cuSOLVER of CUDA 12 cannot be loaded"),
-    "old CuPy": (old_cupy, "CuPy 13.6.0 is installed, but backend=gpu needs 14.0.1 or later: pip install"),
+    "old CuPy": (old_cupy, "CuPy 13.6.0 is installed, but backend=gpu needs 14.0.1 or later: .* -m pip install"),
     "taken": (change(shut="cudaErrorDevicesUnavailable: busy"), "GPU 0 \\(double\\) cannot be opened \\(cudaError"),
 }  # fmt: skip
 
@@ -64,6 +72,7 @@ def test_each_missing_piece_is_one_line(machine, monkeypatch, fault):
     assert backends.choose("auto", 0, said.append) == "cpu"
     assert len(said) == 1
     assert said[0].startswith("backend=auto picked cpu: ")
+    assert not said[0].endswith("; or use backend=cpu")  # it does
 
 
 def test_libraries_that_pip_installed_are_found():
@@ -144,7 +153,7 @@ def test_cucim_is_missed_only_where_it_is_needed(machine, gpu, monkeypatch):
     for step in STEPS:
         if step.name is PreprocessName.gaussian:
             with pytest.raises(
-                BackendError, match="needs cuCIM, which is not installed: pip install cucim-cu12"
+                BackendError, match=r"needs cuCIM, which is not installed: .* -m pip install cucim-cu12;"
             ):
                 gpu.preprocess.require(step)
         else:

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from pipeline import installing
 from pipeline.errors import ConfigError, OutputError
 from pipeline.profiling import report as schema
 from pipeline.profiling import stacks, trace
@@ -219,6 +220,6 @@ def test_without_pyinstrument_one_line_says_what_to_do(tmp_path, monkeypatch):
         pass
     message = str(caught.value)
     assert message.startswith("profile.stacks=true")
-    assert "pip install 'hogboost[profile]'" in message
+    assert installing.command("hogboost[profile]") in message
     assert "\n" not in message
     assert not list(tmp_path.iterdir())

@@ -221,8 +221,9 @@ def test_folders_that_hold_nothing_to_go_on_from(cut, refused, tmp_path, call):
         assert words in told
     (run / "config.yaml").write_text(kept)
     shutil.rmtree(run / "checkpoints")
-    assert "resume=run: no checkpoint exists yet, the run ended before its first; train anew" in refused(
-        "resume=run"
+    assert (
+        "resume=run: no checkpoint exists yet, the run ended before its first; give its command again"
+        in refused("resume=run")
     )
     assert call("train", "--help", "resume=nowhere")[0] == 0
 

@@ -380,6 +380,17 @@ def test_sizes(text, found):
     assert size_in_bytes(text) == found
 
 
+def test_only_a_resumed_run_is_told_that_it_keeps_its_limit(tmp_path):
+    from pipeline import checkpoint
+
+    found = checkpoint.Found(tmp_path / "round_000001.npz", ({}, {"rounds": 1}), ({}, {}), [])
+    for begun in (None, found):
+        kept = checkpoint.Keeper(str(tmp_path), config.Checkpoint(), begun)
+        with pytest.raises(ConfigError) as caught, kept.telling():
+            memory.Budget(3 * 10**8, 2 * 10**8).rows(10**8, 10**5, "training")
+        assert ("a resumed run keeps its limit: train anew" in str(caught.value)) == (begun is found)
+
+
 def test_rows_that_fit_under_a_limit():
     assert memory.Budget(10**9, 2 * 10**8).rows(10**8, 10**5, "training") == 6748
     with pytest.raises(ConfigError, match=r"give at least scale\.memory_limit=339MB"):

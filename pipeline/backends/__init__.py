@@ -69,7 +69,7 @@ def choose(
         found = gpu.select(device)
         needs(get("gpu"))
     except BackendError as error:
-        say(f"backend=auto picked cpu: {error}")
+        say(f"backend=auto picked cpu: {str(error).removesuffix('; or use backend=cpu')}")
         return "cpu"
     say(f"backend=auto picked gpu: {found}")
     return "gpu"

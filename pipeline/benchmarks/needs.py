@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
+from pipeline import installing
 from pipeline.errors import BackendError
 
 
@@ -16,7 +17,7 @@ class Need(NamedTuple):
     """A package, or a package that sees a GPU."""
 
     module: str  # what is imported
-    install: str  # arguments of pip
+    install: str  # what pip installs
     probe: Callable[[int], str | None] = lambda device: None  # why it cannot be used, or None
 
 
@@ -84,18 +85,17 @@ def _opencv_hog(device: int) -> str | None:
     return None if found else "this OpenCV has no HOGDescriptor, which version 5 left out"
 
 
-GPU = "'hogboost[gpu-cu12]' (driver for CUDA 12) or 'hogboost[gpu-cu13]' (CUDA 13)"
 NEEDS = {
-    "dask": Need("dask.array", "'dask[array]'"),
+    "dask": Need("dask.array", "dask[array]"),
     "torch": Need("torch", "torch"),
     "torch-gpu": Need("torch", "torch", _torch_gpu),
     "jax": Need("jax", "jax", _jax_cpu),
-    "jax-gpu": Need("jax", "'jax[cuda12]'", _jax_gpu),
-    "cupy": Need("cupy", GPU, _gpu_backend),
-    "numba-cuda": Need("numba.cuda", "'numba-cuda[cu12]'", _numba_cuda),
+    "jax-gpu": Need("jax", "jax[cuda12]", _jax_gpu),
+    "cupy": Need("cupy", "hogboost[gpu-cu12]", _gpu_backend),
+    "numba-cuda": Need("numba.cuda", "numba-cuda[cu12]", _numba_cuda),
     "pycuda": Need("pycuda", "pycuda", _pycuda),
     "opencv": Need("cv2", "opencv-python-headless"),
-    "opencv-hog": Need("cv2", "'opencv-python-headless<5'", _opencv_hog),
+    "opencv-hog": Need("cv2", "opencv-python-headless<5", _opencv_hog),
     "hogpp": Need("hogpp", "hogpp"),
     "xgboost": Need("xgboost", "xgboost"),
 }
@@ -105,7 +105,7 @@ NEEDS = {
 def missing(name: str, device: int = 0) -> Missing | None:
     """Return why the need `name` is not met on this machine, or None. A second question costs nothing."""
     need = NEEDS[name]
-    install = f"pip install {need.install}"
+    install = installing.cupy() if need.module == "cupy" else installing.command(need.install)
     package = need.module.partition(".")[0]
     if importlib.util.find_spec(package) is None:
         return Missing(f"{package} is not installed", install)

@@ -47,6 +47,8 @@ def run(cfg: config.Train, stages: Stages, keeper: Keeper | None = None) -> resu
         with stages("cluster"):
             cluster = stack.enter_context(dask_cluster.connected(cfg.scale, name))
             introduce(cluster)
+        if keeper is not None:
+            keeper.begun = True
         stack.enter_context(backends.get("cpu").threads(cfg.backend.threads))
         return _train(cfg, hog, name, cluster, found, stages, keeper)
 

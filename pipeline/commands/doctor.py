@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
-from pipeline import backends, config, processor
+from pipeline import backends, config, installing, processor
 from pipeline.backends.gpu import device
 from pipeline.commands import steps
 from pipeline.errors import BackendError
@@ -23,20 +23,44 @@ PACKAGES = (
     *("numpy", "scipy", "numba", "llvmlite", "scikit-image", "scikit-learn", "statsmodels", "pillow"),
     *("hydra-core", "omegaconf", "rich", "matplotlib", "jinja2", "psutil", "threadpoolctl"),
 )
+OPTIONAL = {  # the package, the extra that brings it, and what it is for
+    "dask": ("dask", "scale=dask"),
+    "distributed": ("dask", "scale=dask"),
+    "pyarrow": ("dask", "format=parquet of predict scale=dask"),
+    "simplejpeg": ("decode", "small JPEG files 1.3 times as fast"),
+    "pyinstrument": ("profile", "profile stacks=true"),
+}
 LOW_DISK = 1e9  # bytes; a packed set of 10,000 images has 50 MB
 
 
 def run(cfg: config.Doctor, stages: Stages | None = None) -> None:
-    """Print what the machine has. Nothing is written."""
+    """Print what the machine has. Nothing is written.
+
+    Raises
+    ------
+    BackendError
+        After the report, if the backend asked for cannot be used.
+    """
     advice: list[str] = []
+    fault: BackendError | None = None
+    try:
+        name = steps.choose_backend(cfg.backend)
+    except BackendError as error:
+        fault = error
+        advice.append(str(error))
     tables.facts("Machine", _machine(advice))
-    tables.facts("BLAS and threads", _threads(cfg))
+    tables.facts("BLAS and threads", _threads(cfg, name) if fault is None else _backends(cfg, str(fault)))
     tables.facts("GPU", _gpu(cfg))
     tables.facts("Packages", _packages(advice))
+    tables.facts("Optional packages", _optional())
     tables.facts("Run folder", _disk(Path(cfg.run_dir), advice))
     tables.facts(
         "Advice", [("-", line) for line in advice] or [("-", "nothing is missing: python -m pipeline train")]
     )
+    if fault is not None:
+        raise BackendError(
+            f"backend={cfg.backend.name.name} cannot be used on this machine: see Advice"
+        ) from fault
 
 
 def machine_facts(settings: config.Backend) -> dict[str, str]:
@@ -59,14 +83,9 @@ def _machine(advice: list[str]) -> Iterator[tuple[str, str]]:
         advice.append("less than 2 GB of memory are free: use hog=coarse or fewer images")
 
 
-def _threads(cfg: config.Doctor) -> Iterator[tuple[str, str]]:
+def _threads(cfg: config.Doctor, name: str) -> Iterator[tuple[str, str]]:
     import threadpoolctl
 
-    try:
-        name = steps.choose_backend(cfg.backend)
-    except BackendError as error:
-        yield "backend", str(error)
-        return
     with backends.get(name).threads(cfg.backend.threads):
         import scipy.linalg  # noqa: F401  its BLAS counts only once it is loaded
 
@@ -76,12 +95,23 @@ def _threads(cfg: config.Doctor) -> Iterator[tuple[str, str]]:
             str(pool[key]) for key in ("internal_api", "version", "architecture") if pool.get(key)
         )
         yield pool["user_api"], f"{detail}, {pool['num_threads']} threads"
-    yield (
-        "backend",
-        f"{name}, backend.threads={cfg.backend.threads}"
-        + (" (every core)" if not cfg.backend.threads else ""),
-    )
-    yield "backends", ", ".join(backends.NAMES)
+    every = " (every core)" if not cfg.backend.threads else ""
+    yield from _backends(cfg, f"{name}, backend.threads={cfg.backend.threads}{every}")
+
+
+def _backends(cfg: config.Doctor, chosen: str) -> Iterator[tuple[str, str]]:
+    """Yield which backend was chosen, and which there are."""
+    yield "backend", chosen
+    unusable = " (cannot be used here)" if isinstance(_device(cfg), BackendError) else ""
+    yield "backends", ", ".join(name + unusable * (name == "gpu") for name in backends.NAMES)
+
+
+def _device(cfg: config.Doctor) -> device.Found | BackendError:
+    """Return the GPU, or why it cannot be used."""
+    try:
+        return device.find(cfg.backend.device)
+    except BackendError as error:
+        return error
 
 
 def _gpu(cfg: config.Doctor) -> Iterator[tuple[str, str]]:
@@ -97,11 +127,9 @@ def _gpu(cfg: config.Doctor) -> Iterator[tuple[str, str]]:
         except (OSError, subprocess.TimeoutExpired) as error:
             yield "device", f"nvidia-smi does not answer: {error}"
     yield "cupy", _installed("cupy-cuda12x", "cupy-cuda13x", "cupy")
-    yield "cucim", _installed("cucim-cu12", "cucim-cu13") + " (needed by preprocess=gaussian)"
-    try:
-        yield "backend=gpu", f"can be used: {device.find(cfg.backend.device)}"
-    except BackendError as error:
-        yield "backend=gpu", f"cannot be used: {error}"
+    yield "cucim", _installed("cucim-cu12", "cucim-cu13") + " (needed by preprocess=gaussian on the GPU)"
+    found = _device(cfg)
+    yield "backend=gpu", f"{'cannot' if isinstance(found, BackendError) else 'can'} be used: {found}"
 
 
 def _installed(*names: str) -> str:
@@ -124,17 +152,24 @@ def _packages(advice: list[str]) -> Iterator[tuple[str, str]]:
             missing.append(name)
             yield name, "MISSING"
     if missing:
-        advice.append(f"install what is missing: {sys.executable} -m pip install {_requirements(missing)}")
+        advice.append(f"install what is missing: {installing.command(*_requirements(missing))}")
 
 
-def _requirements(names: list[str]) -> str:
+def _optional() -> Iterator[tuple[str, str]]:
+    for name, (extra, purpose) in OPTIONAL.items():
+        found = _installed(name).removeprefix(f"{name} ")
+        if found == "not installed":
+            found += f" ({purpose}): {installing.command(f'hogboost[{extra}]')}"
+        yield name, found
+
+
+def _requirements(names: list[str]) -> list[str]:
     """Return the missing packages as pip takes them, with the versions this program needs."""
     try:
         stated = [entry.partition(";")[0].strip() for entry in requires("hogboost") or []]
     except PackageNotFoundError:  # a checkout that was never installed
         stated = []
-    found = {name: next((s for s in stated if s.lower().startswith(name)), name) for name in names}
-    return " ".join(f"'{requirement}'" for requirement in found.values())
+    return [next((s for s in stated if s.lower().startswith(name)), name) for name in names]
 
 
 def _disk(folder: Path, advice: list[str]) -> Iterator[tuple[str, str]]:

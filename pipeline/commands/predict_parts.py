@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline import config, datasets
+from pipeline import config, datasets, installing
 from pipeline.commands import distributed, output, predict, steps
 from pipeline.datasets.pieces import inventory
 from pipeline.errors import ConfigError, OutputError
@@ -31,7 +31,7 @@ def run(cfg: config.Predict, stages: Stages) -> None:
         name = distributed.backend_of(cfg.backend, cfg.scale)
         if cfg.format == "parquet" and importlib.util.find_spec("pyarrow") is None:
             raise ConfigError(
-                "format=parquet needs the package pyarrow: pip install pyarrow; or use format=csv"
+                f"format=parquet needs the package pyarrow: {installing.command('pyarrow')}; or use format=csv"
             )
         out = _folder(cfg)
     with occupied(out, "give another out=..."):

@@ -12,7 +12,7 @@ from pipeline.groups.ranges import check, size_in_bytes, whole
 class Backend:
     """Group ``backend``."""
 
-    name: BackendName = BackendName.cpu
+    name: BackendName = BackendName.cpu  # what backend=... chose
     threads: int = 0  # 0: every core this process may use
     device: int = 0  # gpu: number of the GPU
 
@@ -32,8 +32,8 @@ class Scale:
 
     name: ScaleName = ScaleName.local  # what scale=... chose
     store: str | None = None  # outofcore: folder for the chunks; null: in the run folder, removed at the end
-    memory_limit: str | None = "2GB"  # outofcore: of this process; dask: of a worker, null: its share
-    partitions: int | None = 1  # parts whose sums are added; dask: null: from the workers' memory
+    memory_limit: str | None = "2GB"  # memory to keep below; outofcore: all; dask: a worker, null: its share
+    partitions: int | None = 1  # images go in so many parts, whose sums are added; dask, null: as memory asks
     scheduler: str | None = None  # dask: tcp://host:8786 or tls://host:8786; null: workers on this machine
     workers: int = 0  # dask: processes, 0: one per core or GPU; with scheduler: how many to wait for, 0: any
     threads: int = 1  # dask without scheduler: threads of each worker
@@ -90,9 +90,7 @@ class Machine:
 
     name: str = ""  # of the entry, as a person calls the machine
     kind: MachineKind = MachineKind.this  # this: measured here; gpu, cpu: from a datasheet, a forecast
-    memory_gb: float | None = (
-        None  # 1e9 bytes, of the GPU or the processor's machine; this: null: what is installed
-    )
+    memory_gb: float | None = None  # 1e9 bytes, of the GPU or the machine; this, null: all that is installed
     bandwidth_gb_s: float | None = None  # of that memory
     fp32_tflops: float | None = None  # float32, without tensor cores
     fp64_tflops: float | None = None  # float64
@@ -103,7 +101,7 @@ class Machine:
     clock_ghz: float | None = None  # highest clock of the datasheet
     power_watts: float | None = None  # of the board or the processor at full load
     year: int | None = None  # of the datasheet
-    source: str = ""  # whose datasheet
+    source: str = ""  # whose datasheet the figures are from
     host_memory_gb: float | None = None  # gpu: memory of the machine around it; null: as here
     price_per_hour: float | None = None  # what an hour costs, in any currency
     sample: int = 6_000  # this: images of the largest measuring run

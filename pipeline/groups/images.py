@@ -71,7 +71,7 @@ class Split:
 class Preprocess:
     """Group ``preprocess``: one scikit-image function on the uniform batch, or none."""
 
-    name: PreprocessName = PreprocessName.none
+    name: PreprocessName = PreprocessName.none  # what preprocess=... chose
     percentiles: list[float] = field(default_factory=lambda: [2.0, 98.0])  # stretch: these become 0 and 255
     sigma: float = 1.0  # gaussian: standard deviation in pixels
     nbins: int = 256  # equalize, clahe: bins of the histogram
@@ -125,7 +125,7 @@ class Hog:
 class Reduce:
     """Group ``reduce``: fewer features, learned from the training images."""
 
-    name: ReduceName = ReduceName.none
+    name: ReduceName = ReduceName.none  # what reduce=... chose
     components: int | None = None  # pca: number of principal components
     variance: float | None = None  # pca: or share of the variance they explain; neither given: 0.95
 

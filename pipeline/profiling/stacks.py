@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pipeline import installing
 from pipeline.errors import ConfigError
 from pipeline.files import atomic
 
@@ -29,7 +30,7 @@ def require(setting: str = "stacks=true") -> None:
     if importlib.util.find_spec("pyinstrument") is None:
         raise ConfigError(
             f"{setting} samples the Python stack with pyinstrument, which is not installed: "
-            "pip install 'hogboost[profile]', or leave the setting out"
+            f"{installing.command('hogboost[profile]')}, or leave the setting out"
         )
 
 

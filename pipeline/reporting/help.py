@@ -80,7 +80,7 @@ def _shown(value: Any) -> str:
         return "(required)"
     if isinstance(value, list):
         return "[" + ",".join(map(str, value)) + "]"
-    return str(value)
+    return str(value) or "''"
 
 
 def command_help(
@@ -102,10 +102,11 @@ def command_help(
     lines += [f"  {key:{key_width}}  {value:{value_width}}  {note}".rstrip() for key, value, note in rows]
     lines += ["", "Examples:"]
     lines += [f"  python -m pipeline {name} {example}".rstrip() for example in examples]
+    kept = ", which must hold no model yet" if name == "train" else ""
     lines += [
         "",
-        "hydra.run.dir=FOLDER names the run folder, which must hold no model yet. --multirun runs every",
-        "combination of values separated by commas; --cfg job shows the settings as YAML; --hydra-help tells",
-        "Hydra's own options.",
+        f"hydra.run.dir=FOLDER names the run folder{kept}. --multirun runs every combination",
+        "of values separated by commas; --cfg job shows the settings as YAML; --hydra-help tells Hydra's own",
+        "options.",
     ]
     return "\n".join(lines)

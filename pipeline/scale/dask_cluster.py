@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
-from pipeline import config
+from pipeline import config, installing
 from pipeline.errors import ClusterError, ConfigError
 from pipeline.files import expanded
 from pipeline.scale import dask_start
@@ -35,14 +35,14 @@ def require(backend: str, settings: config.Scale) -> None:
     """
     if importlib.util.find_spec("dask") is None or importlib.util.find_spec("distributed") is None:
         raise ConfigError(
-            "scale=dask needs the packages dask and distributed: pip install 'hogboost[dask]', or from this folder: "
-            "pip install '.[dask]'; or leave scale=dask out"
+            "scale=dask needs the packages dask and distributed: "
+            f"{installing.command('hogboost[dask]')}; or leave scale=dask out"
         )
     ours = settings.scheduler is None
     if backend == "gpu" and ours and settings.processes and importlib.util.find_spec("dask_cuda") is None:
         raise ConfigError(
             "scale=dask backend=gpu starts one worker for each GPU with the package dask-cuda, which is not "
-            "installed: pip install dask-cuda; or start workers yourself and give scale.scheduler=tcp://..."
+            f"installed: {installing.command('dask-cuda')}; or start workers yourself and give scale.scheduler=tcp://..."
         )
     files = {"tls_ca": settings.tls_ca, "tls_cert": settings.tls_cert, "tls_key": settings.tls_key}
     for name, path in files.items():
@@ -77,7 +77,7 @@ class Cluster:
         """Where the dashboard is, in words."""
         link = str(self.client.dashboard_link)
         if importlib.util.find_spec("bokeh") is None:
-            return f"{link} (shows nothing without the package bokeh: pip install bokeh)"
+            return f"{link} (shows nothing without the package bokeh: {installing.command('bokeh')})"
         return link
 
     def threads(self) -> dict[str, int]:

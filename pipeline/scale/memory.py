@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.errors import ConfigError
+from pipeline.errors import LimitError
 
 SHARE = 4  # the reading of images may take this part of the free memory
 LEAST_ROWS = 128  # in a block: below, a round spends its time on calls
@@ -36,16 +36,15 @@ class Budget:
 
         Raises
         ------
-        ConfigError
+        LimitError
             If the limit is too low: it says which would do.
         """
         rows = (self.free - fixed) // max(per_row, 1)
         if rows < LEAST_ROWS:
             needed = self.used + MARGIN + fixed + LEAST_ROWS * per_row
-            raise ConfigError(
+            raise LimitError(
                 f"scale.memory_limit={self.limit / 1e6:.0f}MB is too low for {what}: the program itself holds "
-                f"{self.used / 1e6:.0f} MB; give at least scale.memory_limit={-(-needed // 10**6) + 1}MB (a run that "
-                "is resumed keeps its limit: train anew)"
+                f"{self.used / 1e6:.0f} MB; give at least scale.memory_limit={-(-needed // 10**6) + 1}MB"
             )
         return min(int(rows), MOST_ROWS)
 
@@ -124,7 +123,7 @@ def division(budget: Budget, work: Work, n: int) -> tuple[int, int]:
 
     Raises
     ------
-    ConfigError
+    LimitError
         If the limit is too low for any block.
     """
     fixed = work.state(n) + work.fixed()

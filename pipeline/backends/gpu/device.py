@@ -6,17 +6,30 @@ the order in which they can be missing.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import importlib.util
+import os
 import re
+import shutil
+import sys
 from typing import Any, NamedTuple
 
+from pipeline import installing
 from pipeline.errors import BackendError
 
 OLDEST = {12: (7, 0), 13: (7, 5)}  # compute capability that NVRTC of each CUDA release still compiles for
 OLDEST_CUPY = (14, 0, 1)
 LIBRARIES = {"nvrtc": "NVRTC", "cublas": "cuBLAS", "cusolver": "cuSOLVER"}
-INSTALL = "pip install 'hogboost[gpu-cu12]' (driver for CUDA 12) or 'hogboost[gpu-cu13]' (CUDA 13)"
+INSTEAD = "; or use backend=cpu"
+NO_DRIVER = (
+    "this machine has no NVIDIA driver, or it is not loaded: install one first, or in a container start with "
+    "--gpus all"
+)
+
+
+class NoCupyError(BackendError, ImportError):
+    """CuPy is missing or cannot be used; also an ImportError, for whoever imports a module that needs it."""
 
 
 class Found(NamedTuple):
@@ -43,7 +56,7 @@ def find(device: int | None) -> Found:
     BackendError
         If it cannot be used: one line with what was found and what to do.
     """
-    cupy = _cupy()
+    cupy = import_cupy()
     driver, runtime = _driver(cupy)
     count = _count(cupy)
     if device is None:
@@ -69,23 +82,46 @@ def find(device: int | None) -> Found:
     return Found(device, name, int(properties["totalGlobalMem"]), driver, runtime)
 
 
-def _cupy() -> Any:
+def has_driver() -> bool:
+    """Return whether there is a trace of an NVIDIA driver; for a machine without CuPy, which would ask it."""
+    if shutil.which("nvidia-smi") is not None or os.path.exists("/proc/driver/nvidia/version"):
+        return True
+    try:
+        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+def import_cupy(what: str = "backend=gpu", instead: str = INSTEAD) -> Any:
+    """Return CuPy.
+
+    Parameters
+    ----------
+    what : who needs it, for the message
+    instead : what else may be done, for the message
+
+    Raises
+    ------
+    NoCupyError
+        If it is missing, too old or broken. A machine without a driver is told of the driver, which comes first.
+    """
     if importlib.util.find_spec("cupy") is None:
-        raise BackendError(f"backend=gpu needs CuPy, which is not installed: {INSTALL}; or use backend=cpu")
+        raise NoCupyError(_no_cupy(f"{what} needs CuPy, which is not installed: ", instead))
     try:
         cupy = importlib.import_module("cupy")
     except Exception as error:  # whatever a broken installation raises, the user is told in one line
-        raise BackendError(
-            f"CuPy is installed but cannot be imported ({_line(error)}): reinstall it with {INSTALL}; "
-            "or use backend=cpu"
-        ) from error
+        told = f"CuPy is installed but cannot be imported ({_line(error)}): reinstall it with "
+        raise NoCupyError(_no_cupy(told, instead)) from error
     if tuple(int(part) for part in re.findall(r"\d+", cupy.__version__)[:3]) < OLDEST_CUPY:
         oldest = ".".join(map(str, OLDEST_CUPY))
-        raise BackendError(
-            f"CuPy {cupy.__version__} is installed, but backend=gpu needs {oldest} or later: {INSTALL}; "
-            "or use backend=cpu"
-        )
+        told = f"CuPy {cupy.__version__} is installed, but {what} needs {oldest} or later: "
+        raise NoCupyError(_no_cupy(told, instead))
     return cupy
+
+
+def _no_cupy(told: str, instead: str) -> str:
+    return (f"{told}{installing.cupy()}" if has_driver() else NO_DRIVER) + instead
 
 
 def _driver(cupy: Any) -> tuple[int, int]:
@@ -98,14 +134,12 @@ def _driver(cupy: Any) -> tuple[int, int]:
             f"the NVIDIA driver does not answer ({_line(error)}): install or reload it; or use backend=cpu"
         ) from error
     if driver == 0:
-        raise BackendError(
-            "CuPy is installed but there is no NVIDIA driver (or it is not loaded): install one, in a container "
-            "start with --gpus all; or use backend=cpu"
-        )
+        raise BackendError(NO_DRIVER + INSTEAD)
     if driver // 1000 < runtime // 1000:
         other = (
-            f", or install CuPy for CUDA {driver // 1000}: pip install 'hogboost[gpu-cu{driver // 1000}]' "
-            f"after pip uninstall cupy-cuda{runtime // 1000}x"
+            f", or install CuPy for CUDA {driver // 1000}: "
+            f"{installing.command(f'hogboost[gpu-cu{driver // 1000}]')} after pip uninstall "
+            f"cupy-cuda{runtime // 1000}x"
             if driver // 1000 >= min(OLDEST)
             else ""
         )
@@ -146,7 +180,7 @@ def _libraries(runtime: int) -> None:
         except Exception as error:  # ImportError, or what the search for a library raises
             raise BackendError(
                 f"{library} of CUDA {runtime // 1000} cannot be loaded ({_line(error)}): "
-                f"pip install 'cupy-cuda{runtime // 1000}x[ctk]'; or use backend=cpu"
+                f"{installing.command(f'cupy-cuda{runtime // 1000}x[ctk]')}; or use backend=cpu"
             ) from error
 
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import cupy as cp
-
-from pipeline.backends.gpu import hog as gpu_hog
+from pipeline.backends.gpu import device
 from pipeline.backends.hog_layout import HogLayout
+
+cp: Any = device.import_cupy(__name__, "")  # before the kernels, which import it without a word
+from pipeline.backends.gpu import hog as gpu_hog  # noqa: E402
 
 MOST_CHANNELS = 4  # so short a last axis may be meant as channels
 CUDA_MEMORY = (2, 13)  # DLPack's device types whose memory a GPU reads: CUDA and CUDA managed

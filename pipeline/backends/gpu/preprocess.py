@@ -15,6 +15,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
+from pipeline import installing
 from pipeline.backends import preprocess_rules
 from pipeline.backends.gpu import clahe, memory
 from pipeline.config import Preprocess, PreprocessName
@@ -39,7 +40,7 @@ def _check_cucim(step: Preprocess) -> None:
         major = int(cp.cuda.runtime.runtimeGetVersion()) // 1000
         raise BackendError(
             f"preprocess={step.name.value} on backend=gpu needs cuCIM, which is not installed: "
-            f"pip install cucim-cu{major}; or use preprocess=none or backend=cpu"
+            f"{installing.command(f'cucim-cu{major}')}; or use preprocess=none or backend=cpu"
         )
     try:
         for module, names in _CUCIM.items():
