@@ -132,7 +132,10 @@ def _map(path: Path, file: BinaryIO, stop: int) -> np.ndarray:
         raise DataError(f"data.path={path}: images is an array of Python objects, which is never read")
     size = int(np.prod(shape, dtype=object)) * dtype.itemsize
     if offset + size > stop:
-        raise DataError(f"data.path={path}: truncated: {stop - begin} bytes where images needs {size}")
+        raise DataError(
+            f"data.path={path}: it is cut short (truncated): {stop - begin} bytes where images needs {size}; "
+            "copy or pack it again"
+        )
     if size == 0:
         return np.empty(shape, dtype)
     return np.memmap(file, dtype, "r", offset, shape, "F" if fortran_order else "C")
