@@ -15,10 +15,30 @@ from pipeline.errors import OutputError
 
 def expanded(path: str | Path) -> Path:
     """Return `path` with a leading ``~`` or ``~user`` as the home folder; where there is none, as it stands."""
+    if not str(path).startswith("~"):  # ./~user is no home folder, and Path makes ~user of it
+        return Path(path)
     try:
         return Path(path).expanduser()
     except RuntimeError:  # no such user, or a file whose name begins with a tilde
         return Path(path)
+
+
+def expanded_new(path: str | Path, setting: str, folder: bool = False) -> Path:
+    """Return what :func:`expanded` does of a file or `folder` to make: none named ``~user``.
+
+    Raises
+    ------
+    OutputError
+        If `path` begins with a ``~`` that stands for no home folder, and there is no folder of this name.
+    """
+    found = expanded(path)
+    first = found.parts[0] if str(path).startswith("~") else ""
+    if first.startswith("~") and (folder or len(found.parts) > 1) and not Path(first).is_dir():
+        raise OutputError(
+            f"{setting}={path}: {first} is no user of this machine; give the folder in full, or ./{first} for a new "
+            "one of this name"
+        )
+    return found
 
 
 @contextmanager

@@ -165,6 +165,12 @@ def test_bad_weight(bad, iris):
         small().fit(X, y, w)
 
 
+@pytest.mark.parametrize("odd", ["abc", ["x"] * 150, [[1.0], [1.0, 2.0]], {"a": 1}])
+def test_weights_that_are_no_numbers_are_told_by_name(odd, iris):
+    with pytest.raises(ValueError, match=r"sample_weight must be \(150,\) numbers, one weight a row: "):
+        small().fit(*iris, sample_weight=odd)
+
+
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_zero_weights(learner, iris):
     """scikit-learn PR#16507, #32212: zero weights are removal; all zero is an error."""

@@ -242,6 +242,7 @@ MISTAKES = {
     "train +experiment=quick": "experiment exists already; write it without the +",
     "train hog.pixels_per_cell=(8,8)": "a list is written in square brackets: hog.pixels_per_cell=[8,8]",
     "train data.path=~nosuchuser/photos": "data.path=~nosuchuser/photos: no such file or folder",
+    "train data=digits scale=outofcore scale.memory_limit=2GB scale.store=~nosuchuser/x": "~nosuchuser is no user",
     "predict model=~nosuchuser/m.npz data=digits": "~nosuchuser/m.npz does not exist",
     f"train data.path={'x' * 300}": "xxx...: cannot be read: File name too long",
     f"predict model={'x' * 300} data=digits": "xxx...: File name too long",

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ from pipeline import checkpoint, files, installing
 from pipeline.errors import ClusterError
 from pipeline.scale import dask_cluster, dask_ways
 from tests import dask_runs
-from tests.programs import started
+from tests.programs import environment, started
 from tests.test_resume import contents
 
 pytest.importorskip("distributed")
@@ -428,6 +429,20 @@ def test_without_dask_the_command_that_installs_it_is_told(call, monkeypatch):
     [
         (["scale.scheduler=tcp://127.0.0.1:1"], "no Dask scheduler can be reached there"),
         (["scale.scheduler=nonsense://somewhere"], "no Dask scheduler can be reached there"),
+        (["scale.scheduler=foo"], "no host with a port of 1 to 65535; expected tcp://HOST:PORT, tls://"),
+        (["scale.scheduler=tcp://127.0.0.1:99999"], "no host with a port of 1 to 65535"),
+        (["scale.scheduler='tcp://a..b:1'"], "no Dask scheduler can be reached there"),
+        (["scale.scheduler=http://127.0.0.1:1"], "addresses http:// cannot be used here"),
+        (["scale.scheduler=inproc://x/1/1"], "inproc is for one process"),
+        (["scale.scheduler=tls://127.0.0.1:1"], "tls:// needs certificates: give scale.tls_ca="),
+        (
+            [
+                "scale.scheduler=tls://127.0.0.1:1",
+                "scale.tls_ca=photos/a/00.png",
+                "scale.tls_cert=photos/a/00.png",
+            ],
+            "scale.tls_ca=photos/a/00.png scale.tls_cert=photos/a/00.png: cannot be used to encrypt (",
+        ),
         (["scale.tls_ca=missing.pem"], "scale.tls_ca=missing.pem: no such file"),
         (["scale.tls_ca=photos/a/00.png"], "is for a cluster that is there; give its scale.scheduler=tls://"),
         (["scale.scheduler=tls://127.0.0.1:1", "scale.tls_key=photos/a/00.png"], "give scale.tls_cert=, too"),
@@ -449,6 +464,53 @@ def test_mistakes_are_told_in_one_line(call, photos, words, part):
     assert err.count("\n") == 1, err
     assert part in err
     assert time.monotonic() - begin < 20  # nobody waits for what is not there: scale.wait is a second
+
+
+def test_a_scheme_whose_package_is_missing_is_told(call, photos):
+    from distributed.comm import registry
+
+    class Removed:
+        def get_connector(self):
+            raise TypeError("abstract")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(registry.backends, "ucx", Removed())
+        status, _, err = call("train", *WORDS, *MADE, *THREADS, "scale.scheduler=ucx://127.0.0.1:3")
+    assert status == 2
+    assert err.count("\n") == 1, err
+    assert "addresses ucx:// cannot be used here; expected tcp://HOST:PORT" in err
+
+
+@pytest.mark.parametrize("says", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", bytes(4096), b"\1" + bytes(7)])
+def test_what_is_no_scheduler_is_given_up_after_the_wait_and_the_program_ends(photos, says):
+    """A port that accepts connections and says nothing, or nothing that a scheduler says; in a program of its own."""
+    heard = []
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:  # closed: the test is over
+                return
+            heard.append(connection)
+            connection.sendall(says)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=serve, daemon=True).start()
+        address = f"scale.scheduler=tcp://127.0.0.1:{server.getsockname()[1]}"
+        words = ["train", *WORDS, *MADE, "scale=dask", "scale.wait=1", address]
+        command = [sys.executable, "-m", "pipeline", *words]
+        run = subprocess.run(
+            command, check=False, capture_output=True, text=True, env=environment(), timeout=100
+        )
+        server.shutdown(socket.SHUT_RDWR)
+    for connection in heard:
+        connection.close()
+    assert heard
+    assert run.returncode == 2
+    assert run.stderr.count("\n") == 1, run.stderr
+    assert f"{address}: no Dask scheduler can be reached there (" in run.stderr
+    assert says or "nothing that a scheduler says within 1 s" in run.stderr
 
 
 @pytest.mark.slow

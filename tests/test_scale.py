@@ -19,6 +19,7 @@ from pipeline.errors import ConfigError, DataError, OutputError
 from pipeline.features import HogExtractor
 from pipeline.reporting.stages import Stages
 from pipeline.scale import memory
+from pipeline.scale import outofcore as on_disk
 from pipeline.scale.rows import Buffers, Cells, StoredRows
 from pipeline.scale.store import OWNER, Store, clear, store_folder
 from tests.conftest import ROOT
@@ -442,3 +443,26 @@ def test_memory_stays_under_the_limit(tmp_path):
     local = subprocess.run([*child, str(tmp_path / "b"), "local", "36000"], check=False, **run)
     assert local.returncode != 0  # the limit is a real one: in memory the same set does not fit
     assert "MemoryError" in local.stderr or "Unable to allocate" in local.stderr or "memory" in local.stderr
+
+
+def test_a_store_below_the_home_of_nobody_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cfg = config.Train(
+        scale=config.Scale(name=config.ScaleName.outofcore, store="~nosuchuser/x"), run_dir="run"
+    )
+    for given in ("~nosuchuser/x", "~nosuchuser"):
+        cfg.scale.store = given
+        with (
+            pytest.raises(
+                OutputError, match=r"scale\.store=~nosuchuser.*~nosuchuser is no user of this machine"
+            ),
+            on_disk.folder_of(cfg),
+        ):
+            pass
+    assert list(tmp_path.iterdir()) == []
+    cfg.scale.store = "./~nosuchuser/x"
+    with on_disk.folder_of(cfg):
+        assert (tmp_path / "~nosuchuser" / "x").is_dir()
+    cfg.scale.store = "~nosuchuser/y"  # a folder of this name that is there is meant
+    with on_disk.folder_of(cfg):
+        assert (tmp_path / "~nosuchuser" / "y").is_dir()

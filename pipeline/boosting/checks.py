@@ -82,7 +82,12 @@ def sample_weight(weight: Any, class_weight: Any, y: np.ndarray, dtype: str) -> 
     elif isinstance(weight, numbers.Real):
         s = np.full(len(y), float(weight))
     else:
-        s = np.asarray(weight, dtype=np.float64)
+        try:
+            s = np.asarray(weight, dtype=np.float64)
+        except (TypeError, ValueError) as error:  # text, lists of unequal lengths, complex numbers
+            raise ValueError(
+                f"sample_weight must be ({len(y)},) numbers, one weight a row: {error}"
+            ) from error
     if s.shape != (len(y),):
         raise ValueError(f"sample_weight must be of shape ({len(y)},), one weight a row, not {s.shape}")
     if not np.isfinite(s).all():

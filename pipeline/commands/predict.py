@@ -12,7 +12,7 @@ import numpy as np
 from pipeline import backends, config, datasets
 from pipeline.commands import output, steps
 from pipeline.errors import ConfigError, ModelError, OutputError
-from pipeline.files import atomic, expanded
+from pipeline.files import atomic, expanded, expanded_new
 from pipeline.model import Model, load_model
 from pipeline.reporting import tables
 from pipeline.reporting.progress import Advance, progress
@@ -43,7 +43,7 @@ def run(cfg: config.Predict, stages: Stages | None = None) -> None:
         )
     if cfg.format != "csv":
         raise ConfigError(f"format={cfg.format} is for parts: add scale=dask, or leave it out")
-    out = expanded(cfg.out) if cfg.out else Path(cfg.run_dir) / "predictions.csv"
+    out = expanded_new(cfg.out, "out") if cfg.out else Path(cfg.run_dir) / "predictions.csv"
     if cfg.out:
         _check_out(out, cfg)
     with stages("load model"):

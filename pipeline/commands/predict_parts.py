@@ -13,7 +13,7 @@ from pipeline import config, datasets, installing
 from pipeline.commands import distributed, output, predict, steps
 from pipeline.datasets.pieces import inventory
 from pipeline.errors import ConfigError, OutputError
-from pipeline.files import expanded, occupied
+from pipeline.files import expanded, expanded_new, occupied
 from pipeline.model import load_model
 from pipeline.reporting.progress import progress
 from pipeline.reporting.stages import Stages
@@ -86,7 +86,9 @@ def _run(cfg: config.Predict, stages: Stages, name: str, out: Path) -> None:
 
 def _folder(cfg: config.Predict) -> Path:
     """Make the folder of the parts; it must be empty, so that its parts are those of one set."""
-    out = (expanded(cfg.out) if cfg.out else Path(cfg.run_dir) / "predictions").absolute()
+    out = (
+        expanded_new(cfg.out, "out", folder=True) if cfg.out else Path(cfg.run_dir) / "predictions"
+    ).absolute()
     try:
         out.mkdir(parents=True, exist_ok=True)
         _check_empty(out)

@@ -75,6 +75,8 @@ def decode(path: str | Path, max_pixels: int = config.Data.max_pixels) -> np.nda
     ------
     DecodeError
         With the reason, whatever is wrong with the file.
+    DataError
+        If this process can open no more files or has no memory left, which is no fault of the file.
     """
     found = _plain(path, 0, None, max_pixels)
     if found is not None:
@@ -105,7 +107,7 @@ def _plain(
 ) -> tuple[int, int, bytes] | None:
     try:
         return short.read(str(path), size, image, max_pixels)
-    except OSError as error:
+    except (OSError, MemoryError) as error:
         raise DecodeError(reasons.of_error(error, b"")) from error
 
 
@@ -172,7 +174,7 @@ class _Gray(NamedTuple):
 def _read_gray(path: str | Path, max_pixels: int, image: config.Image | None = None) -> _Gray:
     """Return a loaded picture; it may be shrunk if it is to be brought to `image`."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=plain.opener) as file:
             picture, shrunk = _open(file, max_pixels, image)
             orientation = _orientation(picture)
             return _upright(to_gray(picture), shrunk, orientation)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.datasets.images import Rejected
+from pipeline.datasets.reasons import check_process
 from pipeline.errors import DataError
 
 SYSTEM_NAMES = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
@@ -82,6 +83,7 @@ def scan(root: Path) -> Listing:
     try:
         folders, files, broken = _list(root)
     except OSError as error:
+        check_process(error)
         raise DataError(f"data.path={root}: cannot be listed: {error.strerror or error}") from error
     listing = Listing(tuple(_clean(folder.name) for folder in folders))
     for label, folder in enumerate(folders):
@@ -120,6 +122,7 @@ def _walk(folder: Path, root: Path, label: int, seen: set[tuple[int, int]], list
             seen.add(identity)
             below, here, dangling = _list(current)
         except OSError as error:
+            check_process(error)
             reason = f"folder that cannot be listed: {error.strerror or error}"
             listing.rejected.append(Rejected(_relative(current, above), reason))
             continue
@@ -154,7 +157,8 @@ def _list(folder: Path) -> tuple[list[Path], list[_File], list[str]]:
         path = start + name
         try:
             status = os.stat(path)
-        except OSError:  # the target is gone, or the link points at itself
+        except OSError as error:  # the target is gone, or the link points at itself
+            check_process(error)
             broken.append(path)
             continue
         if stat.S_ISDIR(status.st_mode):

@@ -6,14 +6,17 @@ lies in one piece in the file, so its pixels are mapped instead: a set larger th
 
 from __future__ import annotations
 
+import os
 import struct
 import zipfile
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from pipeline import config
 from pipeline.datasets.images import Images
+from pipeline.datasets.plain import opener
 from pipeline.errors import DataError
 
 _LOCAL_HEADER = 30  # bytes before the name in a zip member's local header (PKWARE APPNOTE 4.3.7)
@@ -71,10 +74,10 @@ def _reason(error: Exception) -> str:
     return text[:200]
 
 
-def _check_start(path: Path) -> None:
+def _check_start(path: Path, file: BinaryIO) -> None:
     """Refuse a file that does not begin as a packed set, before NumPy takes it for a pickle."""
-    with path.open("rb") as file:
-        head = file.read(6)
+    file.seek(0)
+    head = file.read(6)
     if head == np.lib.format.MAGIC_PREFIX:
         return
     if head[:1] == b"\x80":
@@ -83,49 +86,59 @@ def _check_start(path: Path) -> None:
 
 
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
-    if not zipfile.is_zipfile(path):
-        _check_start(path)
-        pixels = np.load(path, mmap_mode="r", allow_pickle=False)
-        if not isinstance(pixels, np.ndarray):
-            raise DataError(f"data.path={path}: holds no array")
-        return {"images": pixels}
-    with zipfile.ZipFile(path) as archive:
+    with open(path, "rb", opener=opener) as file:  # once: another file may come into its place
+        if not zipfile.is_zipfile(file):
+            _check_start(path, file)
+            file.seek(0)
+            return {"images": _map(path, file, os.fstat(file.fileno()).st_size)}
+        return _read_archive(path, file)
+
+
+def _read_archive(path: Path, file: BinaryIO) -> dict[str, np.ndarray]:
+    with zipfile.ZipFile(file) as archive:
         members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
     if "images" not in members:
         found = ", ".join(sorted(members)) or "nothing"
         raise DataError(f"data.path={path}: no array named images (found: {found})")
-    with np.load(path, allow_pickle=False) as archive:
+    file.seek(0)
+    with np.load(file, allow_pickle=False) as archive:
         wanted = [key for key in ("labels", "classes", "files") if key in members]
         arrays: dict[str, np.ndarray] = {key: archive[key] for key in wanted}
-        mapped = _map_member(path, members["images"])
+        mapped = _map_member(path, file, members["images"])
         arrays["images"] = archive["images"] if mapped is None else mapped
     return arrays
 
 
-def _map_member(path: Path, member: zipfile.ZipInfo) -> np.ndarray | None:
+def _map_member(path: Path, file: BinaryIO, member: zipfile.ZipInfo) -> np.ndarray | None:
     """Map an uncompressed ``.npy`` member of an ``.npz``; None where it is compressed."""
     if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:  # bit 0: encrypted
         return None
-    with path.open("rb") as file:
-        file.seek(member.header_offset)
-        header = file.read(_LOCAL_HEADER)
-        name_length, extra_length = struct.unpack("<HH", header[26:30])
-        start = member.header_offset + _LOCAL_HEADER + name_length + extra_length
-        file.seek(start)
-        version = np.lib.format.read_magic(file)
-        read = (
-            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        )
-        shape, fortran_order, dtype = read(file)
-        offset = file.tell()
+    file.seek(member.header_offset)
+    header = file.read(_LOCAL_HEADER)
+    name_length, extra_length = struct.unpack("<HH", header[26:30])
+    start = member.header_offset + _LOCAL_HEADER + name_length + extra_length
+    file.seek(start)
+    return _map(path, file, start + member.file_size)
+
+
+def _map(path: Path, file: BinaryIO, stop: int) -> np.ndarray:
+    """Map the array that begins where `file` stands and ends before byte `stop`."""
+    begin = file.tell()
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran_order, dtype = read(file)
+    offset = file.tell()
     if dtype.hasobject:
         raise DataError(f"data.path={path}: images is an array of Python objects, which is never read")
     size = int(np.prod(shape, dtype=object)) * dtype.itemsize
-    if offset + size > start + member.file_size:
-        raise DataError(f"data.path={path}: truncated: {member.file_size} bytes where images needs {size}")
+    if offset + size > stop:
+        raise DataError(
+            f"data.path={path}: it is cut short (truncated): {stop - begin} bytes where images needs {size}; "
+            "copy or pack it again"
+        )
     if size == 0:
         return np.empty(shape, dtype)
-    return np.memmap(path, dtype, "r", offset, shape, "F" if fortran_order else "C")
+    return np.memmap(file, dtype, "r", offset, shape, "F" if fortran_order else "C")
 
 
 def _check(path: Path, arrays: dict[str, np.ndarray]) -> Images:

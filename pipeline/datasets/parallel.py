@@ -13,7 +13,8 @@ import numpy as np
 from pipeline import config
 from pipeline.datasets.decode import quiet, to_bytes
 from pipeline.datasets.images import Progress, Rejected
-from pipeline.datasets.reasons import DecodeError
+from pipeline.datasets.reasons import NO_MEMORY, DecodeError
+from pipeline.errors import DataError
 from pipeline.processor import usable_cores
 from pipeline.spans import part
 
@@ -81,6 +82,11 @@ class Decoder:
             for count in self._by_threads(left, work):
                 done += count
                 tell(done)
+            # Perhaps others, which were decoded at the same time, had the memory: once more, alone.
+            for i, found in enumerate(rejected):
+                if found is not None and found.reason == NO_MEMORY:
+                    rejected[i] = None
+                    work([i])
         return rejected
 
     def _by_threads(self, indices: Sequence[int], work: Callable[[Sequence[int]], int]) -> Iterator[int]:
@@ -89,12 +95,24 @@ class Decoder:
         if not parts:
             return
         with ThreadPoolExecutor(min(workers_of(self._data), len(parts))) as pool:
-            jobs: list[Future[int]] = [pool.submit(work, one) for one in parts]
             try:
+                jobs = _submitted(pool, parts, work)
                 for job in as_completed(jobs):
                     yield job.result()
             finally:  # an interrupt or a fault must not wait for thousands of files
                 pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _submitted(
+    pool: ThreadPoolExecutor, parts: Sequence[Sequence[int]], work: Callable[[Sequence[int]], int]
+) -> list[Future[int]]:
+    try:
+        return [pool.submit(work, one) for one in parts]
+    except RuntimeError as error:  # how Python says that the system gives it no thread
+        raise DataError(
+            f"{error}: no memory is left, or too many processes run; use fewer data.workers, or raise the limits "
+            "(ulimit -v, ulimit -u)"
+        ) from error
 
 
 @contextmanager

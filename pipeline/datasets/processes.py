@@ -3,7 +3,7 @@
 Nothing is forked and nothing pickled: ``helper`` is a program of its own. Pictures come through a few slots of memory
 that all share, and are copied from there: an array that is shared as a whole consists of small pages, whose first use
 and release take longer (50 MB: 46 ms instead of 7). The memory has no name, so that nothing is left of it when its
-processes end, however they end. A process that dies is told in the log, and its files are read here.
+processes end, however they end. A process that dies, or is stopped, is told in the log, and its files are read here.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from pipeline.datasets.helper import BATCH, DONE, END, TOLD
 log = logging.getLogger(__name__)
 _PROGRAM, _PLAIN = Path(helper.__file__), Path(plain.__file__)
 _MANY = 256  # files; where helpers leave so many, and read fewer, they are no help
+SILENT = 10.0  # seconds; who tells of no files for so long, when nothing else is left to do, is ended
 _SLOTS, _BYTES = 2, 4 << 20  # at least so many slots for each process; bytes of them where more fit
 
 
@@ -143,9 +144,9 @@ class Helpers:
                 if left > max(_MANY, done):  # whoever is at work stops after the batch it has
                     memory[taken:at_sizes] = bytes([1]) * (at_sizes - taken)
             while waiting := [one for one in self._running if one.at_work]:
-                select.select(waiting, [], [])
+                heard = _any_tells(waiting)
                 for one in waiting:
-                    collect(one)
+                    collect(one) if heard else one.give_up()
         self._running = [one for one in self._running if not one.dead]
         return [i for i, done in enumerate(state) if done != DONE]
 
@@ -165,6 +166,14 @@ class Helpers:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def _any_tells(waiting: Sequence[_Helper]) -> bool:
+    """Wait until one of them tells something, but not longer than SILENT seconds."""
+    poll = select.poll()  # select() has no use for descriptors above 1,023
+    for one in waiting:
+        poll.register(one, select.POLLIN)
+    return bool(poll.poll(SILENT * 1000) or poll.poll(0))  # this process may have been stopped meanwhile
 
 
 class _Helper:
@@ -219,6 +228,15 @@ class _Helper:
     def _say(self, what: bytes) -> None:
         with suppress(BrokenPipeError):  # it has died, which is seen where it should tell something
             os.write(self._orders, what)
+
+    def give_up(self) -> None:
+        """End a process that tells nothing: it was stopped, or waits for a disk."""
+        self.at_work, self.dead = False, True
+        self.process.kill()
+        log.warning(
+            "a process that helped to read files has told nothing for %g s: its files are read here", SILENT
+        )
+        self.close()
 
     def _died(self) -> None:
         assert self.process.stderr is not None

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import re
 from typing import BinaryIO
 
 from PIL import Image, TiffImagePlugin, UnidentifiedImageError
 
+from pipeline.errors import DataError
+
 HEAD_BYTES = 512
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 MAX_REASON = 160
+NO_MEMORY = "not enough memory to decode it"
+_ROOM = 1 << 26  # bytes; where they are to be had, it was the file that asked for too much
 
 # The first bytes of a file tell what it was meant to be, whatever its name says.
 SIGNATURES = (
@@ -46,6 +51,45 @@ def of_content(head: bytes) -> str | None:
     return None
 
 
+def check_process(error: Exception) -> None:
+    """Raise DataError if an exception speaks of this process and not of the file that it was met with.
+
+    That are files, of which it has too many open, and memory, of which it has none left: the next file would fail,
+    too. A file may also ask for more than any machine has; then there is memory.
+    """
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.EMFILE:
+        raise DataError(
+            f"this process can open no more files{_limit()}: raise the limit, as in ulimit -n 4096, or use fewer "
+            "data.workers"
+        ) from error
+    if number == errno.ENFILE:
+        raise DataError(
+            "this machine can open no more files (fs.file-max): end other programs, or have the limit raised"
+        ) from error
+    if (isinstance(error, MemoryError) or number == errno.ENOMEM) and not _has_room():
+        raise DataError(
+            "no memory is left to read pictures: use fewer data.workers, a smaller chunk or smaller images, end other "
+            "programs, or raise the limit (ulimit -v)"
+        ) from error
+
+
+def _limit() -> str:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return ""
+    return f" than {resource.getrlimit(resource.RLIMIT_NOFILE)[0]}"
+
+
+def _has_room() -> bool:
+    try:
+        bytearray(_ROOM)
+    except MemoryError:
+        return False
+    return True
+
+
 def of_error(error: Exception, head: bytes, content: BinaryIO | None = None) -> str:
     """Return one short line for an exception met while decoding.
 
@@ -57,14 +101,20 @@ def of_error(error: Exception, head: bytes, content: BinaryIO | None = None) -> 
         The first bytes of the file.
     content : seekable binary file, optional
         Asked for the sample type of a TIFF that Pillow does not know.
+
+    Raises
+    ------
+    DataError
+        As :func:`check_process`.
     """
+    check_process(error)
     if isinstance(error, UnidentifiedImageError):
         return _unidentified(head, content)
     if isinstance(error, Image.DecompressionBombError):
         count = re.search(r"\d+", str(error))
         return f"decompression bomb: its header announces {count.group() if count else 'too many'} pixels"
-    if isinstance(error, MemoryError):
-        return "not enough memory to decode it"
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return NO_MEMORY
     if isinstance(error, OSError) and error.strerror:
         return _one_line(error.strerror)
     text = str(error)

@@ -13,7 +13,7 @@ from typing import Any
 from pipeline import config, installing
 from pipeline.errors import ClusterError, ConfigError
 from pipeline.files import expanded
-from pipeline.scale import dask_start
+from pipeline.scale import dask_client, dask_start
 from pipeline.software import software
 
 POLL = 0.5  # seconds between two looks whether everybody is still there
@@ -207,50 +207,22 @@ def connected(settings: config.Scale, backend: str) -> Iterator[Cluster]:
         started here.
     """
     import dask
-    from distributed import Client
 
     with ExitStack() as stack:
         stack.enter_context(_quiet())
         stack.enter_context(dask.config.set(dask_start.OURS if settings.scheduler is None else {}))
-        given: dict[str, Any] = {"set_as_default": False, "timeout": settings.wait}
+        ours = None
         if settings.scheduler is None:
-            address: Any = dask_start.workers(settings, backend)
-            stack.callback(_closed, address)
-            given["direct_to_workers"] = True  # they are on this machine: no detour by the scheduler
-        else:
-            address = settings.scheduler
-            given["security"] = _security(settings)
-        try:
-            client = Client(address, **{k: v for k, v in given.items() if v is not None})
-        except (OSError, TimeoutError, ValueError, RuntimeError) as error:
-            why = " ".join(str(error).split())[:160] or type(error).__name__
-            if settings.scheduler is None:
-                raise ClusterError(
-                    f"scale=dask: the workers started here do not answer ({why}); try again"
-                ) from error
-            raise ClusterError(
-                f"scale.scheduler={settings.scheduler}: no Dask scheduler can be reached there ({why}); start one: "
-                "dask scheduler, and give the address that it prints"
-            ) from error
+            ours = dask_start.workers(settings, backend)
+            stack.callback(_closed, ours)
+        client = dask_client.connect(ours, settings)
         stack.callback(_closed, client)
-        cluster = Cluster(client, settings)
+        found = Cluster(client, settings)
         # A client gathers its messages for 10 ms; a round waits for each, so they go at once.
         if hasattr(client.scheduler_comm, "interval"):
             client.scheduler_comm.interval = 0.001
-        cluster.await_workers(max(1, settings.workers))
-        yield cluster
-
-
-def _security(settings: config.Scale) -> Any:
-    """Return how the connection is encrypted; None: as Dask's own configuration says."""
-    if settings.tls_ca is None and settings.tls_cert is None:
-        return None
-    from distributed.security import Security
-
-    names = {"tls_ca_file": settings.tls_ca, "tls_client_cert": settings.tls_cert,
-             "tls_client_key": settings.tls_key or settings.tls_cert}  # fmt: skip
-    files = {key: str(expanded(path)) for key, path in names.items() if path is not None}
-    return Security(require_encryption=True, **files)
+        found.await_workers(max(1, settings.workers))
+        yield found
 
 
 def _closed(what: Any) -> None:

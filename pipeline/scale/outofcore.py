@@ -14,7 +14,7 @@ import numpy as np
 from pipeline import backends, config, datasets
 from pipeline.errors import ConfigError, DataError
 from pipeline.features import HogExtractor
-from pipeline.files import expanded
+from pipeline.files import expanded_new
 from pipeline.scale import known, memory
 from pipeline.scale.known import Known, Listing
 from pipeline.scale.memory import Budget, Work, resident
@@ -49,7 +49,11 @@ def check(cfg: config.Train, backend: str) -> None:
 def folder_of(cfg: config.Train) -> Iterator[Path]:
     """Make the folder of the chunks; one in the run folder is emptied at the end, however the run ends."""
     own = cfg.scale.store is None
-    place = Path(cfg.run_dir) / "chunks" if own else expanded(str(cfg.scale.store))
+    place = (
+        Path(cfg.run_dir) / "chunks"
+        if own
+        else expanded_new(str(cfg.scale.store), "scale.store", folder=True)
+    )
     with store_folder(place, "hydra.run.dir" if own else "scale.store", Path(cfg.run_dir)) as folder:
         try:
             yield folder
