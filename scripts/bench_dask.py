@@ -42,22 +42,29 @@ def settings(arguments: argparse.Namespace, folder: Path, scale: config.Scale) -
 
 
 class Peaks:
-    """The largest resident memory of this process and of its children, looked at every 50 ms."""
+    """The largest resident memory of this process and of its children, as the system keeps it.
+
+    Looked at every two seconds, for children that end: looking costs a processor that the workers need.
+    """
 
     def __init__(self) -> None:
         self.found: dict[str, int] = {}
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def _look(self) -> None:
+    def _watch(self) -> None:
+        while not self._stop.wait(2.0):
+            self.look()
+
+    def look(self) -> None:
+        """Note what the system says now."""
         here = psutil.Process()
-        while not self._stop.wait(0.05):
-            for number, one in enumerate([here, *here.children(recursive=True)]):
-                try:
-                    name = "driver" if number == 0 else f"{one.name()} {one.pid}"
-                    self.found[name] = max(self.found.get(name, 0), one.memory_info().rss)
-                except psutil.NoSuchProcess:
-                    continue
+        for number, one in enumerate([here, *here.children(recursive=True)]):
+            try:
+                name = "driver" if number == 0 else f"{one.name()} {one.pid}"
+                self.found[name] = max(self.found.get(name, 0), _peak(one))
+            except psutil.NoSuchProcess:
+                continue
 
     def __enter__(self) -> Peaks:
         self._thread.start()
@@ -66,6 +73,16 @@ class Peaks:
     def __exit__(self, *exception: object) -> None:
         self._stop.set()
         self._thread.join()
+
+
+def _peak(process: psutil.Process) -> int:
+    """Return the most bytes a process has had in memory; without Linux those it has now."""
+    try:
+        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    except OSError:
+        return process.memory_info().rss
+    kilobytes = next((line.split()[1] for line in lines if line.startswith("VmHWM")), None)
+    return process.memory_info().rss if kilobytes is None else 1024 * int(kilobytes)
 
 
 class Watched:
@@ -132,6 +149,7 @@ def main() -> None:
                 local.append(found)
                 dask.append(other)
                 sent.append(traffic(cluster) - before + watched.crew.straight)
+        peaks.look()
     report(arguments, local, dask, watched, sent)
     print("peak memory: " + ", ".join(f"{name} {size / 1e6:.0f} MB" for name, size in peaks.found.items()))
 
