@@ -12,6 +12,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from pipeline import backends
+from pipeline.backends import solve
 from pipeline.boosting import LogitBoostClassifier
 from pipeline.boosting.loss import log_loss_sum, softmax, trim, working_response
 from pipeline.config import Preprocess, PreprocessName
@@ -125,6 +126,45 @@ def test_the_ladder_raises_the_penalty_as_on_the_cpu(gpu):
     for l2, rungs in ((1.0, {0}), (1e-5, {1, 2, 3}), (0.0, {4})):
         got = gpu.wls.fit(*map(gpu.put, (X, center, W, R)), l2)
         assert set(got.ladder.tolist()) <= rungs, l2
+
+
+def test_delicate_float32_systems_are_refined_and_others_are_not(gpu, monkeypatch):
+    """Columns far from zero: rounding of float32 sums grows a hundredfold, and a step of refinement takes it back."""
+    X, W, R = random_problem(900, 12, 3, 6, np.float32)
+    refined = []
+    residual_sums = gpu.wls.residual_sums
+    monkeypatch.setattr(gpu.wls, "residual_sums", lambda *given: refined.append(1) or residual_sums(*given))
+    for shift, wanted in ((0.0, False), (9.0, True)):
+        refined.clear()
+        rows = X + np.float32(shift)
+        exact = backends.get("cpu").wls.fit(
+            *(one.astype(np.float64) for one in (rows, np.zeros(12), W, R)), 0.0
+        )
+        got = gpu.wls.fit(*map(gpu.put, (rows, np.zeros(12), W, R)), 0.0)
+        assert bool(refined) == wanted
+        error = np.abs(gpu.get(got.coef) - exact.coef).max() / np.abs(exact.coef).max()
+        assert error < (1e-7 if wanted else 1e-5)
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_the_margin_of_systems_is_that_of_the_processor(machine, gpu, failing):
+    import cupy as cp
+
+    from pipeline.backends.gpu.cholesky import Systems
+
+    X, W, _ = deficient() if failing else random_problem(300, 6, 3, 9)
+    X = X + 3.0
+    gram = np.array([(X * w[:, None]).T @ X for w in W.T])
+    given = np.tril(gram), X.T @ W, W.sum(axis=0)
+    found = Systems(
+        *(cp.asarray(one) for one in given[:1]), np.dtype(np.float64), *map(cp.asarray, given[1:]), 0.0
+    )
+    wanted = [
+        solve.factorise(g.copy(order="F"), xw, sw, 0.0, 2.2e-16).margin
+        for g, xw, sw in zip(gram, given[1].T, given[2], strict=True)
+    ]
+    assert found.margin == pytest.approx(min(wanted), rel=1e-6)
+    assert (min(wanted) == 0.0) == failing
 
 
 def test_columns_without_variance_and_classes_without_weight(gpu):

@@ -97,7 +97,7 @@ def test_a_backend_that_is_absent_keeps_its_row(found):
     rows = {row["backend"]: row for row in report["compare"]}
     assert rows["cpu"]["seconds"] > 0.0
     assert rows["gpu"]["seconds"] is None
-    assert "GPU" in rows["gpu"]["reason"] or "CuPy" in rows["gpu"]["reason"]
+    assert "NVIDIA" in rows["gpu"]["reason"] or "CuPy" in rows["gpu"]["reason"]
 
 
 def test_advice_that_was_followed_has_its_measured_gain(found):

@@ -40,7 +40,7 @@ def bound(x, W, dtype, rows):
 
 
 SIZES = {
-    "n": st.integers(1, 700), "q": st.integers(1, 90), "J": st.integers(1, 14),
+    "n": st.integers(1, 700), "q": st.integers(1, 90), "J": st.sampled_from([1, 2, 5, 10, 14]),  # a compilation each
     "dtype": st.sampled_from(["float32", "float64"]), "seed": st.integers(0, 99),
     "unused": st.sampled_from([0.0, 0.5, 1.0]),
 }  # fmt: skip
@@ -62,7 +62,7 @@ def test_sums_of_a_regression(n, q, J, dtype, seed, unused):
     np.testing.assert_allclose(found.totals, totals, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("J", [1, 5, 13, 25, 43])
+@pytest.mark.parametrize("J", [1, 5, 14, 43])
 @pytest.mark.parametrize("q", [129, 200])
 def test_several_blocks_of_columns_and_sets_of_classes(q, J):
     X, center, W, R = problem(600, q, J, "float64", 1)

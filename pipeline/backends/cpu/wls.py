@@ -245,20 +245,27 @@ def componentwise_sums(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.n
     return ComponentwiseSums(sums[0].T, sums[1].T, sums[2].T)
 
 
-def apply(
-    X: np.ndarray, center: np.ndarray, coef: np.ndarray, intercept: np.ndarray, cosine: bool = False
-) -> np.ndarray:
-    """Return (X - center) @ coef + intercept, shape (n, J), in the dtype of X; or the cosine of it.
+def apply(X: np.ndarray, center: np.ndarray, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
+    """Return (X - center) @ coef + intercept, shape (n, J), in the dtype of X.
 
     Few columns are worked out in float64 and rounded once: where coefficients are large and cancel, as without a
     penalty, the rounding of float32 products would show in the scores.
     """
-    center = center.astype(X.dtype, copy=False)
+    if coef.shape[1] > FEW:
+        return _product(X, center, coef, intercept, cosine=False)
     out = np.empty((X.shape[0], coef.shape[1]), dtype=X.dtype)
-    if coef.shape[1] <= FEW:
-        kernels.apply_rows(X, center, np.ascontiguousarray(coef.T), intercept, out)
-        return np.cos(out, out=out) if cosine else out
+    center = center.astype(X.dtype, copy=False)
+    kernels.apply_rows(X, center, np.ascontiguousarray(coef.T), intercept, out)
+    return out
+
+
+def _product(
+    X: np.ndarray, center: np.ndarray, coef: np.ndarray, intercept: np.ndarray, cosine: bool
+) -> np.ndarray:
+    """Return (X - center) @ coef + intercept of many columns by BLAS, or the cosine of it."""
+    center = center.astype(X.dtype, copy=False)
     coef, intercept = np.ascontiguousarray(coef, dtype=X.dtype), intercept.astype(X.dtype, copy=False)
+    out = np.empty((X.shape[0], coef.shape[1]), dtype=X.dtype)
 
     def segment(begin: int, end: int) -> None:
         for a, b, rows in blocks.centred_blocks(X, center, begin, end, blocks.BUFFER // 4, X.dtype):
@@ -287,4 +294,4 @@ def random_features(
     of the Gaussian kernel exp(-gamma |x - y|^2) (Rahimi and Recht, NIPS 2007).
     """
     R, b = projection(X.shape[1], n_components, gamma, seed, index, X.dtype)
-    return apply(X, center, R, b, cosine=True)
+    return _product(X, center, R, b, cosine=True)

@@ -134,7 +134,9 @@ class Resident(_Matrix):
         """Return the matrix in another type."""
         if self.dtype == dtype and not copy:
             return self
-        found = self.now().astype(dtype)
+        found = memory.whole(
+            lambda: self.now().astype(dtype), f"a matrix of {self.shape} in {np.dtype(dtype)}"
+        )
         return found if isinstance(found, HostMatrix) else Resident(found)
 
 
