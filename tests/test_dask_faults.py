@@ -42,7 +42,7 @@ def told(err: str) -> list[str]:
 # ---- workers that are killed ----
 
 
-@pytest.fixture(params=["straight", "by tasks"])
+@pytest.fixture(params=["straight", pytest.param("by tasks", marks=pytest.mark.slow)])
 def way(request, monkeypatch):
     """Orders go straight to few workers, or by tasks, as they do where workers are many."""
     if request.param == "by tasks":
@@ -481,7 +481,18 @@ def test_a_scheme_whose_package_is_missing_is_told(call, photos):
     assert "addresses ucx:// cannot be used here; expected tcp://HOST:PORT" in err
 
 
-@pytest.mark.parametrize("says", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", bytes(4096), b"\1" + bytes(7)])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        b"",
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        pytest.param(bytes(4096), marks=SLOW),
+        pytest.param(b"\1" + bytes(7), marks=SLOW),
+    ],
+)
 def test_what_is_no_scheduler_is_given_up_after_the_wait_and_the_program_ends(photos, says):
     """A port that accepts connections and says nothing, or nothing that a scheduler says; in a program of its own."""
     heard = []

@@ -189,7 +189,10 @@ def leaves_in(caplog):
     return [line for line in caplog.messages if "leaves the GPU and streams through it from now on" in line]
 
 
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize(
+    "learner",
+    [pytest.param(one, marks=pytest.mark.slow) if one in ("ridge", "full") else one for one in LEARNERS],
+)
 def test_a_matrix_on_the_device_leaves_it_when_a_round_finds_no_room(machine, gpu, caplog, learner):
     """Scores, weights and responses cannot be halved: with less and less memory X leaves, and the model is the same.
 

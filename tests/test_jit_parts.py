@@ -53,8 +53,8 @@ FIT = {
 
 @pytest.mark.parametrize(("what", "dtype", "wanted"), [
     ("gray", "uint8", BLOCKS | {"fast_nine", "reflect", "accumulate_nine", "fold_columns"}),
-    ("gray", "float32", BLOCKS | GENERAL | GRAY | DOUBTS),
-    ("colour", "float32", BLOCKS | GENERAL | DOUBTS | COLOUR),
+    pytest.param("gray", "float32", BLOCKS | GENERAL | GRAY | DOUBTS, marks=pytest.mark.slow),
+    pytest.param("colour", "float32", BLOCKS | GENERAL | DOUBTS | COLOUR, marks=pytest.mark.slow),
     ("fit", "float64", FIT),
 ])  # fmt: skip
 def test_a_first_call_compiles_what_it_needs_and_each_function_once(tmp_path, what, dtype, wanted):

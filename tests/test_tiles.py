@@ -114,7 +114,7 @@ def test_more_features_than_a_strip():
 
 
 def test_rows_apart_and_rows_that_cannot_be_written():
-    X, center, W, R = problem(500, 80, 3, "float32", 5)
+    X, center, W, R = problem(500, 80, 5, "float32", 5)
     wide = np.zeros((1000, 80), np.float32)
     wide[::2] = X
     fixed = X.copy()
@@ -128,7 +128,7 @@ def test_rows_apart_and_rows_that_cannot_be_written():
 
 
 def test_numbers_of_a_row_must_be_adjacent():
-    X, center, W, R = problem(30, 8, 3, "float32", 6)
+    X, center, W, R = problem(30, 8, 5, "float32", 6)
     for work in (wls_grams.weighted_sums, wls_moments.weighted_moments):
         with pytest.raises(ValueError, match="adjacent"):
             work(np.asfortranarray(X), center, W, R)
