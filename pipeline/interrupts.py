@@ -6,12 +6,15 @@ The command line installs the handlers with :func:`catch_signals`. Whoever must 
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
+
+log = logging.getLogger(__name__)
 
 _deferring = False
 _pending: int | None = None
@@ -91,8 +94,10 @@ def catch_signals() -> None:
 
     While train boosts, the first signal lets the round end and a checkpoint be written.
     """
+    came: list[int] = []
 
     def stop(number: int, _: Any) -> None:
+        came.append(number)
         if note(number):
             if sys.stderr.isatty():  # not through Python's stream, which may be in the middle of a line
                 with suppress(OSError):  # SIGHUP: the terminal has gone
@@ -102,9 +107,17 @@ def catch_signals() -> None:
 
     tell = sys.unraisablehook
 
-    def told(problem: Any) -> None:  # a finalizer caught it: the next stage or round raises it again
-        if not issubclass(problem.exc_type, Stopped):
-            tell(problem)
+    def told(problem: Any) -> None:
+        if issubclass(
+            problem.exc_type, Stopped
+        ):  # a finalizer caught it: the next stage or round raises it again
+            return
+        if came and _of_compiler(
+            problem.object
+        ):  # the signal met the making of an object: half of one is finalized
+            log.debug("after a signal: %s: %s", problem.exc_type.__name__, problem.exc_value)
+            return
+        tell(problem)
 
     sys.unraisablehook = told
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
@@ -113,3 +126,8 @@ def catch_signals() -> None:
             continue
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):  # nohup ignores SIGHUP
             signal.signal(number, stop)
+
+
+def _of_compiler(finalizer: Any) -> bool:
+    """Tell whether a finalizer is of the compiler's objects."""
+    return str(getattr(finalizer, "__module__", "")).split(".")[0] in ("llvmlite", "numba")

@@ -407,6 +407,29 @@ def test_a_signal_is_one_line_and_its_status(tmp_path, name, words):
     assert not list(tmp_path.rglob("*.part"))
 
 
+def test_half_made_objects_of_the_compiler_are_no_message_after_a_signal(monkeypatch):
+    """A signal that met their making left a traceback of their finalizer behind the one line."""
+    from llvmlite.binding.ffi import OutputString
+
+    from pipeline import interrupts
+
+    told, handlers = [], {}
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+    monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_DFL)
+    interrupts.catch_signals()
+    problem = type("Problem", (), {"exc_type": AttributeError, "exc_value": AttributeError("_ptr"),
+                                   "object": OutputString.__del__})  # fmt: skip
+    own = type("Problem", (), {"exc_type": AttributeError, "exc_value": AttributeError("x"), "object": print})
+    sys.unraisablehook(problem)
+    assert told == [problem]  # no signal yet
+    with pytest.raises(KeyboardInterrupt):
+        handlers[signal.SIGTERM](signal.SIGTERM, None)
+    sys.unraisablehook(problem)
+    sys.unraisablehook(own)
+    assert told == [problem, own]
+
+
 @pytest.mark.parametrize("swallow", ["stage", "round"])
 def test_a_signal_that_a_library_swallowed_ends_the_run_all_the_same(monkeypatch, tmp_path, swallow):
     """Compilers and finalizers catch everything: what the handler raised is raised again at the next step."""

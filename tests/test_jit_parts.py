@@ -55,7 +55,7 @@ FIT = {
     ("gray", "uint8", BLOCKS | {"fast_nine", "reflect", "accumulate_nine", "fold_columns"}),
     pytest.param("gray", "float32", BLOCKS | GENERAL | GRAY | DOUBTS, marks=pytest.mark.slow),
     pytest.param("colour", "float32", BLOCKS | GENERAL | DOUBTS | COLOUR, marks=pytest.mark.slow),
-    ("fit", "float64", FIT),
+    pytest.param("fit", "float64", FIT, marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_a_first_call_compiles_what_it_needs_and_each_function_once(tmp_path, what, dtype, wanted):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}

@@ -2,7 +2,7 @@
 
 Numba optimises every function and makes machine code of it, and does so again with the code in each caller: a loop
 that lies three calls deep is vectorised four times. A part is never called but from a kernel, so the kernel's turn is
-enough. It is better, too: the HoG kernels take as much time as from parts that were optimised before, or up to 13 % less.
+enough. The HoG kernels take as much time as from parts that were optimised before, or up to 13 % less.
 """
 
 from __future__ import annotations
