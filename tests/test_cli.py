@@ -418,7 +418,9 @@ def test_half_made_objects_of_the_compiler_are_no_message_after_a_signal(monkeyp
     monkeypatch.setattr(signal, "signal", handlers.__setitem__)
     monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_DFL)
     monkeypatch.setattr(interrupts, "note", lambda number: False)
-    monkeypatch.setattr(interrupts, "raised", interrupts.Stopped)  # leaves nothing for a later stage to raise again
+    monkeypatch.setattr(
+        interrupts, "raised", interrupts.Stopped
+    )  # leaves nothing for a later stage to raise again
     interrupts.catch_signals()
     problem = type("Problem", (), {"exc_type": AttributeError, "exc_value": AttributeError("_ptr"),
                                    "object": OutputString.__del__})  # fmt: skip
