@@ -172,18 +172,21 @@ def test_bytes_of_a_round_are_those_on_paper(cluster, learner):
         assert more[0] == 3 * 8 * wire.numbers_down(q, J, learner == "subspace")
 
 
-@pytest.mark.parametrize(
-    ("learner", "dtype"),
-    [("subspace", "float64"), ("full", "float64"), ("full", "float32"), ("random_features", "float32")],
-)
+REFINED = [
+    ("subspace", "float64"), ("full", "float64"), ("full", "float32"), ("random_features", "float32"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("learner", "dtype"), REFINED)
 def test_refinement_takes_a_second_exchange(cluster, learner, dtype):
     """The solution goes down once more, for the sums of its residuals; in float32 that of delicate systems."""
     J, p = 5, 108
     more = counted(cluster, learner, J, 4, dtype) - counted(cluster, learner, J, 2, dtype)
     q = {"subspace": 20, "random_features": 32}.get(learner, p)
     columns = learner == "subspace"
-    assert more[1] == 2 * 8 * (wire.numbers_up(q, J, J) + q * J + J)
-    assert more[0] == 2 * 8 * (wire.numbers_down(q, J, columns) + q * J + J + (q if columns else 0))
+    down, up = wire.numbers_refined(q, J, columns)
+    assert more[1] == 2 * 8 * (wire.numbers_up(q, J, J) + up)
+    assert more[0] == 2 * 8 * (wire.numbers_down(q, J, columns) + down)
 
 
 @pytest.mark.parametrize("componentwise", [False, True])
