@@ -200,11 +200,15 @@ ROWS: tuple[tuple[str, str, Callable[[Learner], str]], ...] = (
     timed("**round, with the tree**", "sum", with_the_tree),
     ("what binds there", "largest", lambda one: what_binds(one, MACHINES * GPUS)),
     timed("round, one reducer", "sum", with_one_reducer),
-    ("workers at which one reducer's network takes as long as the work", "up, all to one = work", lambda one: f"{reducer_as_long_as_work(one)}"),
-    ("best number of workers, one reducer", "least sum", lambda one: f"{best(with_one_reducer, one)}"),
-    ("best number of workers, with the tree", "least sum", lambda one: f"{best(with_the_tree, one)}"),
+    (
+        "workers at which one reducer's network takes as long as the work",
+        "up, all to one = work",
+        lambda one: str(reducer_as_long_as_work(one)),
+    ),
+    ("best number of workers, one reducer", "least sum", lambda one: str(best(with_one_reducer, one))),
+    ("best number of workers, with the tree", "least sum", lambda one: str(best(with_the_tree, one))),
     ("a round with as many", "sum", lambda one: seconds(with_the_tree(one, best(with_the_tree, one)))),
-)  # fmt: skip
+)
 
 
 def table() -> str:

@@ -112,7 +112,7 @@ def test_two_processes_equal_local_and_send_what_is_on_paper(two):
 @pytest.mark.slow
 @pytest.mark.parametrize(("learner", "q"), [("subspace", 20), ("random_features", 32)])
 def test_bytes_of_the_tree_are_those_on_paper(learner, q, tmp_path, monkeypatch):
-    """By tasks: the order to the scheduler and on to both, one worker's sums to the other, the root's by the scheduler."""
+    """By tasks: the order by the scheduler to both, one worker's sums to the other, the root's by the scheduler."""
     monkeypatch.setattr(dask_ways, "FEW", 0)
     J = 5
     cfg, rows = settings(learner, J)
