@@ -83,6 +83,19 @@ def test_float32_and_other_numbers_of_workers(cluster):
     compare(cluster, "subspace", 10, "float32", [4, 1])
 
 
+def test_more_partitions_than_images(cluster):
+    """40 images in 64 pieces: 24 of them have none at all, and a worker reads nothing for them."""
+    cfg = dask_runs.settings("subspace", "float64", 40, 3)
+    index = np.arange(40)
+    rows = index[index % 4 > 0], index[index % 4 == 0]
+    sizes = [piece.end - piece.begin for piece in inventory(cfg.data, cfg.image, True).pieces(64)]
+    assert (sizes.count(0), sizes.count(1)) == (24, 40)
+    wanted, proba = local(cfg, *rows)
+    found = dask_runs.Fitted(cluster(2), cfg, 64, *rows)
+    np.testing.assert_allclose(found.proba, proba, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(found.classifier.train_loss_, wanted.train_loss_, rtol=0, atol=1e-10)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("J", [2, 10])

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pipeline.errors import LimitError
 
 SHARE = 4  # the reading of images may take this part of the free memory
+KNOWN = (
+    168  # bytes of an image whatever its size: its name, its digest, and what finds those that occur twice
+)
 LEAST_ROWS = 128  # in a block: below, a round spends its time on calls
 MOST_ROWS = 8192  # beyond, blocks are no faster
 MARGIN = 24 << 20  # bytes for what is not counted: the interpreter's own growth, threads, compiled code
