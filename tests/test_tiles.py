@@ -190,26 +190,25 @@ def test_residual_sums(dtype):
 
 
 @pytest.mark.parametrize("q", [1, 5, 31, 64, 130, 700])
-def test_the_normal_matrix_in_the_place_of_the_gram_matrix(q):
+@pytest.mark.parametrize(("dtype", "far"), [("float64", 1e-12), ("float32", 1e-5)])
+def test_the_normal_matrix_in_the_place_of_the_gram_matrix(q, dtype, far):
     """Its triangle equals that of the plain function; the other triangle, the sums, stays as it was."""
     from pipeline.backends import solve
 
     rng = np.random.default_rng(q)
     A = rng.normal(size=(q + 5, q))
     gram, xw, scale = np.asfortranarray(A.T @ A), rng.normal(size=q), rng.uniform(0.5, 1, q)
-    given_, diagonal = gram.copy(order="F"), gram.diagonal().copy()
-    wanted = solve.normal_matrix(gram, diagonal, xw, 3.0, scale, 0.5)
-    found = wls_kernels.normal_matrix(given_, diagonal, xw, 3.0, scale, 0.5)
-    assert found is given_
-    np.testing.assert_allclose(np.triu(found), np.triu(wanted), rtol=1e-12, atol=1e-12)
-    np.testing.assert_array_equal(np.tril(found, -1), np.tril(gram, -1))
-    again = wls_kernels.normal_matrix(given_, diagonal, xw, 3.0, scale, 5.0)  # a raised penalty
-    np.testing.assert_allclose(
-        np.triu(again),
-        np.triu(solve.normal_matrix(gram, diagonal, xw, 3.0, scale, 5.0)),
-        rtol=1e-12,
-        atol=1e-12,
-    )
+    given_, x = gram.copy(order="F"), rng.normal(size=q)
+    for l2 in (0.5, 5.0):  # a raised penalty: the same sums are asked again
+        rest = gram.diagonal().copy(), xw, 3.0, scale, l2
+        wanted = solve.normal_matrix(gram, *rest)
+        found = wls_kernels.normal_matrix(given_, *rest, dtype)
+        assert found.dtype == dtype
+        assert np.shares_memory(found, given_)
+        np.testing.assert_allclose(np.triu(found), np.triu(wanted), rtol=far, atol=far)
+        np.testing.assert_array_equal(np.tril(given_, -1), np.tril(gram, -1))
+        whole = np.triu(wanted) + np.triu(wanted, 1).T
+        np.testing.assert_allclose(solve.Equations(given_, *rest).times(x), whole @ x, rtol=0, atol=1e-10 * q)
 
 
 def test_the_margin_tells_what_rounding_can_do():

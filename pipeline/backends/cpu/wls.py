@@ -191,8 +191,11 @@ def solve(sums: Sums, l2: float, precision: str) -> tuple[WlsFit, list[Factor] |
         gram = np.ascontiguousarray(
             sums.gram[i], dtype=np.float64
         ).T  # upper in C order is lower in Fortran order
-        factors[i] = factor = factorise(gram, xw[:, i], sw[i], l2, eps, kernels.normal_matrix)
-        coef[:, i], intercept[i] = factor.solve(xr[:, i], sr[i])
+        factors[i] = factor = factorise(
+            gram, xw[:, i], sw[i], l2, eps, kernels.normal_matrix, blocks.factorise_upper
+        )
+        with blocks.one_blas_thread:
+            coef[:, i], intercept[i] = factor.solve(xr[:, i], sr[i])
         rank[i], ladder[i] = factor.rank, factor.ladder
 
     if q > SMALL_SYSTEM:

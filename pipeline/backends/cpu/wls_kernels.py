@@ -162,24 +162,33 @@ def weighted_sums(X: np.ndarray, s: np.ndarray, center: np.ndarray, *, squared: 
 
 
 def normal_matrix(
-    gram: np.ndarray, diagonal: np.ndarray, xw: np.ndarray, sw: float, scale: np.ndarray, l2: float
+    gram: np.ndarray,
+    diagonal: np.ndarray,
+    xw: np.ndarray,
+    sw: float,
+    scale: np.ndarray,
+    l2: float,
+    dtype: str = "float64",
 ) -> np.ndarray:
     """As :func:`pipeline.backends.solve.normal_matrix`, written to the upper triangle of `gram` itself.
 
-    At 512 columns a new matrix took as long as its factorisation: the system fills new memory with zeros first.
+    At 512 columns a new matrix took as long as its factorisation: the system fills new memory with zeros first. Above
+    the diagonal of a float64 matrix the float32 one has room: its column j begins where the other's does. Only the
+    first number of both lies in the same place: half of it becomes the other, and it stays finite.
     """
     q = xw.size
     given = gram.T  # in C order, what lies below the diagonal in Fortran order lies above it
+    out = given if dtype == "float64" else given.view(np.float32)[:, :q]
     factor = -1.0 / sw if sw > 0.0 else 0.0
-    prepare(_normal_tiles, given, diagonal, xw, factor, scale, l2, 0, q)
+    prepare(_normal_tiles, given, diagonal, xw, factor, scale, l2, 0, q, out)
     tasks = 1 if q * q <= SERIAL else 4 * SEGMENTS
     bounds = [-(-q // TILE) * i // tasks * TILE for i in range(tasks)] + [q]
     share(
-        lambda i: _normal_tiles(given, diagonal, xw, factor, scale, l2, bounds[i], bounds[i + 1]),
+        lambda i: _normal_tiles(given, diagonal, xw, factor, scale, l2, bounds[i], bounds[i + 1], out),
         tasks,
         tasks > 1,
     )
-    return gram
+    return out.T
 
 
 def scaled_normal(out: np.ndarray, scale: float, key: tuple[int, int], index: int) -> None:
@@ -227,17 +236,17 @@ def _sum_of_squares(X, s, center, total):
 
 
 @kernel
-def _normal_tiles(gram, diagonal, xw, factor, scale, l2, begin, end):
-    """Write the normal matrix of rows begin:end of the upper triangle, transposed, to the lower one."""
+def _normal_tiles(gram, diagonal, xw, factor, scale, l2, begin, end, out):
+    """Write the normal matrix of rows begin:end of the upper triangle, transposed, to the lower one of `out`."""
     q = gram.shape[1]
     for i in range(begin, end):
-        gram[i, i] = (diagonal[i] + factor * xw[i] * xw[i] + l2) * (scale[i] * scale[i])
+        out[i, i] = (diagonal[i] + factor * xw[i] * xw[i] + l2) * (scale[i] * scale[i])
     for first in range(begin, end, TILE):
         last = min(first + TILE, end)
         for k in range(first + 1, q):
             x, s = factor * xw[k], scale[k]
             for i in range(first, min(last, k)):
-                gram[k, i] = (gram[i, k] + x * xw[i]) * (s * scale[i])
+                out[k, i] = (gram[i, k] + x * xw[i]) * (s * scale[i])
 
 
 @summing_kernel
