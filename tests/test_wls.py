@@ -314,6 +314,8 @@ def test_factorisation_in_place(q, dtype, shared):
     assert (wls_blocks if shared else cholesky).factorise_upper(place) == 0
     np.testing.assert_allclose(np.triu(place), wanted, rtol=0, atol=1e-13 if dtype == "float64" else 1e-5)
     assert np.isnan(place[np.tril_indices(q, -1)]).all()
+    x = cholesky.solve_upper(place, np.arange(q))
+    np.testing.assert_allclose(S @ x, np.arange(q), rtol=0, atol=q * (1e-12 if dtype == "float64" else 1e-4))
 
 
 @pytest.mark.parametrize("bad", [0, 255, 256, 600, 899])

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import blas, lapack, qr, solve_triangular
 
-from pipeline.backends.cholesky import factorise_upper
+from pipeline.backends.cholesky import factorise_upper, solve_upper
 
 RAISES = 3  # how often the penalty is raised tenfold before the minimum-norm solution is taken
 MINIMUM_NORM = RAISES + 1
@@ -83,7 +83,7 @@ class Factor:
         the performance of 32 bit floating point arithmetic in obtaining 64 bit accuracy, SC 2006).
         """
         if self.equations is None:
-            return lapack.dpotrs(self.upper, rhs, lower=0)[0]
+            return solve_upper(self.upper, rhs)
         x, largest = np.zeros_like(rhs), np.abs(rhs).max(initial=0.0)
         residual = rhs
         for _ in range(STEPS):
@@ -91,11 +91,11 @@ class Factor:
             if size <= EXACT * largest:
                 return x
             # of a common size: float32 has no numbers as small as the residuals of a late round
-            x = x + size * lapack.spotrs(self.upper, (residual / size).astype(np.float32), lower=0)[0]
+            x = x + size * solve_upper(self.upper, residual / size)
             residual = rhs - self.equations.times(x)
         exact = normal_matrix(*self.equations)
         factorise_upper(exact)
-        return lapack.dpotrs(exact, rhs, lower=0)[0]
+        return solve_upper(exact, rhs)
 
 
 class Equations(NamedTuple):
