@@ -82,8 +82,10 @@ class Factor:
         With a factor in float32 x is improved by residuals in float64, as in LAPACK's dsposv (Langou et al., Exploiting
         the performance of 32 bit floating point arithmetic in obtaining 64 bit accuracy, SC 2006).
         """
+        factor = self.upper
+        assert factor is not None
         if self.equations is None:
-            return solve_upper(self.upper, rhs)
+            return solve_upper(factor, rhs)
         x, largest = np.zeros_like(rhs), np.abs(rhs).max(initial=0.0)
         residual = rhs
         for _ in range(STEPS):
@@ -91,7 +93,7 @@ class Factor:
             if size <= EXACT * largest:
                 return x
             # of a common size: float32 has no numbers as small as the residuals of a late round
-            x = x + size * solve_upper(self.upper, residual / size)
+            x = x + size * solve_upper(factor, residual / size)
             residual = rhs - self.equations.times(x)
         exact = normal_matrix(*self.equations)
         factorise_upper(exact)
