@@ -149,6 +149,8 @@ class Partition:
         total = None
         for part, X in self._blocks(None, *request.looks_at()):
             total = fits.add(total, self._sums(request, part, X, self.F[part, :]))
+        if request.after is not None and len(self):  # while these sums are solved, threads are idle
+            self.columns.start(request.after, self.rows)
         return total
 
     def _sums(self, request: Request, part: slice, X: Array, F: Array) -> Sums:
@@ -173,6 +175,7 @@ class Partition:
     ) -> tuple[Array | None, Array | None]:
         """Return the sums that refine the fits of ``request.classes``, see ``residual_sums`` of the backend."""
         backend = self.backend
+        self.columns.settle()
         coef, intercept = backend.put(coef), backend.put(intercept)
         xr = sr = None
         for part, X in self._blocks(None, *request.looks_at()):
@@ -191,6 +194,7 @@ class Partition:
         The scores become the partition's only with :meth:`keep`.
         """
         pairs, total = [], None
+        self.columns.settle()
         self._targets = None  # of the round that ends
         self._coming = None
         bases = (move.basis, *(request.looks_at() if request is not None else ()))
