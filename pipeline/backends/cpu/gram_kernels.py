@@ -83,10 +83,12 @@ def add_products(X, center, W, R, begin, end, a, b, width, shape, both, tiles, s
 def add_panel_products(data, n, W, R, begin, end, a, b, width, shape, both, tiles, sums):
     """As :func:`add_products`, of columns in panels (blocks, panels, ROWS, V): nothing is packed.
 
-    Blocks begin:end, panels a // V and b // V on; the tile has one panel, and several classes.
+    Blocks begin:end, panels a // V and b // V on; the tile has one panel, and several classes. Of a panel with itself
+    the second half of the columns is multiplied with itself only, by tiles of half the lanes.
     """
+    shape, half = shape
     classes, columns, _, lanes = shape
-    C, A, V = len(classes), len(columns), len(lanes)
+    C, A, V, H = len(classes), len(columns), len(lanes), len(half[3])
     P, count, step = width // V, data.shape[1], ROWS * V
     X, weights, responses = data.reshape(-1), W.reshape(-1), R.reshape(-1)
     here, there = min(P, count - a // V), min(P, count - b // V)
@@ -99,9 +101,13 @@ def add_panel_products(data, n, W, R, begin, end, a, b, width, shape, both, tile
         for p in range(here):
             t = (p * P - (p * (p - 1) // 2 if a == b else 0)) * C * V * V
             for r in range(p if a == b else 0, there):
-                for v in range(0, V, A):
-                    left, right = mine + p * step + v, theirs + r * step
-                    add_gram_tile(X, left, X, right, weights, first * C, m, tiles, t, shape)
+                left, right = mine + p * step, theirs + r * step
+                whole = H if left == right else V
+                for v in range(0, whole, A):
+                    add_gram_tile(X, left + v, X, right, weights, first * C, m, tiles, t, shape)
+                    t += C * A * V
+                for v in range(whole, V, A):
+                    add_gram_tile(X, left + v, X, right + H, weights, first * C, m, tiles, t + H, half)
                     t += C * A * V
         if a == b and len(R) > 0:
             for i in range(first, first + m):
@@ -117,6 +123,7 @@ def add_panel_products(data, n, W, R, begin, end, a, b, width, shape, both, tile
 @kernel
 def add_panel_products_of_one(data, n, W, R, begin, end, a, b, width, shape, both, tiles, sums):
     """As :func:`add_panel_products`, for one class: its weights are in the first factor, which is copied."""
+    shape, _ = shape
     _, columns, _, lanes = shape
     A, V = len(columns), len(lanes)
     P, count, step = width // V, data.shape[1], ROWS * V

@@ -114,10 +114,12 @@ def weighted_sums(
 
 def _multiplier(X, center, plan: _Plan, W: np.ndarray, R: np.ndarray) -> Callable[..., None]:
     """Return multiply(W, R, begin, end, product, tiles, sums): a product over rows begin to end."""
-    shapes, nothing = (plan.width, plan.shape, plan.both), (np.zeros(1), np.zeros(1))
+    shapes: tuple = (plan.width, plan.shape, plan.both)
+    nothing = np.zeros(1), np.zeros(1)
     if isinstance(X, Panels):
         data, n = X.data, len(X)
         add = gram_kernels.add_panel_products if plan.size > 1 else gram_kernels.add_panel_products_of_one
+        shapes = plan.width, (plan.shape, _halved(plan.shape)), plan.both
         prepare(add, data, n, W, R, 0, 0, 0, 0, *shapes, *nothing)
 
         def panels(W, R, begin, end, product, tiles, sums) -> None:
@@ -131,6 +133,13 @@ def _multiplier(X, center, plan: _Plan, W: np.ndarray, R: np.ndarray) -> Callabl
         gram_kernels.add_products(X, center, W, R, begin, end, product.a, product.b, *shapes, tiles, sums)
 
     return rows
+
+
+def _halved(shape: tuple) -> tuple:
+    """Return the shape of a tile with half the lanes, or the same if its columns are not within half of them."""
+    *rest, columns = shape
+    fits = len(columns) % 2 == 0 and len(columns) // 2 % len(shape[1]) == 0
+    return (*rest, columns[::2]) if fits else shape
 
 
 def _rest(

@@ -51,7 +51,9 @@ def weighted_moments(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.nda
             _add_moments(X, shift, weights, bounds[i], bounds[i + 1], shape, total)
 
     kernels.share(segment, kernels.SEGMENTS, parallel=X.size > kernels.SERIAL)
-    total = np.add.reduce([one for one in totals if one is not None])
+    total, *others = [one for one in totals if one is not None]
+    for one in others:
+        total += one
     tiles = total.reshape(chunks, panels, 3, size, V).transpose(2, 0, 3, 1, 4)
     return np.ascontiguousarray(tiles).reshape(3, chunks * size, panels * V)[:, :J, :p]
 
