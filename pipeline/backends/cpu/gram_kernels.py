@@ -32,8 +32,8 @@ def _pack(X, center, rows, weights, m, begin, end, lanes, out):
 def add_products(X, center, W, R, begin, end, a, b, width, shape, both, tiles, sums):
     """Write the products of columns a:a + width with b:b + width, summed over rows begin:end, to `tiles`.
 
-    Where the columns are the same, write to `sums` those of responses and weights, then of their products with x; no
-    responses, no such sums.
+    Where the columns are the same, write to `sums` those of responses and weights, for the first columns, then of their
+    products with x; no responses, no such sums.
     """
     classes, columns, panels, lanes = shape
     C, A, B, V = len(classes), len(columns), len(panels), len(lanes)
@@ -110,7 +110,7 @@ def add_panel_products(data, n, W, R, begin, end, a, b, width, shape, both, tile
                     add_gram_tile(X, left + v, X, right + H, weights, first * C, m, tiles, t + H, half)
                     t += C * A * V
         if a == b and len(R) > 0:
-            for i in range(first, first + m):
+            for i in range(first, first + m if a == 0 else first):
                 for c in range(C):
                     sums[c] += R[i, c]
                     sums[C + c] += W[i, c]

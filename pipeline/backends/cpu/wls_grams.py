@@ -153,7 +153,8 @@ def _rest(
             found = np.add.reduce(sums[one])
             columns = found[2 * size :].reshape(-1, 2 * size, V).transpose(1, 0, 2).reshape(2 * size, -1)
             products[one.chunk, :, one.a : one.a + plan.width] = columns[:, : q - one.a]
-            totals[one.chunk] = found[: 2 * size]
+            if one.a == 0:
+                totals[one.chunk] = found[: 2 * size]
     products = products.reshape(-1, 2, size, q).transpose(1, 0, 2, 3).reshape(2, -1, q)
     totals = totals.reshape(-1, 2, size).transpose(1, 0, 2).reshape(2, -1)
     return products[:, :classes], totals[:, :classes]
