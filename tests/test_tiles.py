@@ -105,8 +105,11 @@ def test_moments_of_single_features(n, q, J, dtype, seed, unused):
     np.testing.assert_allclose(found[2], np.diagonal(gram, axis1=1, axis2=2), rtol=0, atol=far)
 
 
-def test_more_features_than_a_strip():
-    X, center, W, R = problem(300, 3 * wls_moments.STRIP + 5, 10, "float64", 4)
+@pytest.mark.parametrize("strips", [3, 9])
+def test_more_features_than_a_strip(strips):
+    X, center, W, R = problem(
+        300, strips * wls_moments.STRIP * tiles.lanes(np.dtype("float64")) + 5, 14, "float64", 4
+    )
     found = wls_moments.weighted_moments(X, center, W, R)
     _, products, _, x = plainly(X, center, W, R)
     np.testing.assert_allclose(found[:2], products, rtol=0, atol=1e-10)
