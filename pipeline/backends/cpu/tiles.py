@@ -257,12 +257,12 @@ def pack_vector(typingctx, X, i, k, center, weight, out, o, lanes):
 
 
 @intrinsic
-def add_moment_tile(typingctx, X, i, k, center, weights, w, rows, total, t, classes, row, column):
+def add_moment_tile(typingctx, X, i, k, center, weights, w, rows, total, t, classes, column):
     """Add to total[t:] (3, classes, V) the sums over i:i + rows of r x, w x and w x^2, x = X[i, k:k + V] - center.
 
     Weights (rows, 2, classes) hold r and w of each row and begin at `w`; the centres begin at `k`. Rows of X have
     adjacent numbers and are read where they lie: to copy them into a panel first took a third of the time. Meanwhile
-    X[row:row + rows, column] is asked for: memory works while the processor does.
+    X[i:i + rows, column] is asked for: memory works while the processor does.
     """
     count = classes.count
     index = types.intp
@@ -272,8 +272,8 @@ def add_moment_tile(typingctx, X, i, k, center, weights, w, rows, total, t, clas
 
     def codegen(context, builder, signature, values):
         arrays, v = signature.args, _Vectors(context, builder, X.dtype)
-        x0 = v.at(_row(context, builder, arrays[0], values[0], values[1]), values[2])
-        later = v.at(_row(context, builder, arrays[0], values[0], values[10]), values[11])
+        first = _row(context, builder, arrays[0], values[0], values[1])
+        x0, later = v.at(first, values[2]), v.at(first, values[10])
         shift = v.load(_pointer(context, builder, arrays[3], values[3], values[2]))
         c = _pointer(context, builder, arrays[4], values[4], values[5])
         out = _pointer(context, builder, arrays[7], values[7], values[8])

@@ -8,7 +8,9 @@ from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu.jit import kernel, prepare
 from pipeline.backends.cpu.tiles import ROWS, add_moment_tile, adjacent, lanes, moment_shape
 
-STRIP = 8  # panels of a task: of 3240 columns there are 26 tasks, and rows of a strip stay in the second-level cache
+STRIP = (
+    16  # panels whose rows stay in the second-level cache while one set of classes after the other reads them
+)
 # Columns by which the cache lines of a row are asked for ahead of their use: the next row's are 13 kB further, and no
 # processor guesses that.
 AHEAD = 64
@@ -40,50 +42,50 @@ def weighted_moments(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.nda
     panels = -(-p // V)
     shift = np.zeros(panels * V, dtype=X.dtype)
     shift[:p] = center
-    strips = -(-panels // STRIP)
-    segments = (
-        kernels.SEGMENTS if strips < kernels.SEGMENTS else 1
-    )  # of rows, where columns are too few to share out
+    segments = max(1, min(kernels.SEGMENTS, -(-n // ROWS)))
     bounds = [-(-n // ROWS) * i // segments * ROWS for i in range(segments)] + [n]
-    total = np.empty((segments, chunks, panels * 3 * size * V))
+    # of one piece: from the threads that write it, the system would want the memory back each time, and fill it anew
+    total = np.empty((segments, chunks, panels, 3 * size * V))
     shape = classes, (0,) * V
-    prepare(_add_moments, X, shift, weights, 0, n, 0, 0, shape, total[0])
+    prepare(_add_moments, X, shift, weights, 0, n, shape, total[0])
 
-    def task(i: int) -> None:
-        segment, strip = divmod(i, strips)
-        part = strip * STRIP, min(panels, (strip + 1) * STRIP)
-        _add_moments(X, shift, weights, bounds[segment], bounds[segment + 1], *part, shape, total[segment])
+    def segment(i: int) -> None:
+        _add_moments(X, shift, weights, bounds[i], bounds[i + 1], shape, total[i])
 
-    kernels.share(task, segments * strips, parallel=X.size > kernels.SERIAL)
-    found = total[0] if segments == 1 else np.add.reduce(total)
-    tiles = found.reshape(chunks, panels, 3, size, V).transpose(2, 0, 3, 1, 4)
+    def add(i: int) -> None:
+        part = slice(panels * i // segments, panels * (i + 1) // segments)
+        for j in range(1, segments):
+            total[0, :, part] += total[j, :, part]
+
+    kernels.share(segment, segments, parallel=X.size > kernels.SERIAL)
+    kernels.share(add, segments, parallel=total.size > kernels.SERIAL)
+    tiles = total[0].reshape(chunks, panels, 3, size, V).transpose(2, 0, 3, 1, 4)
     return np.ascontiguousarray(tiles).reshape(3, chunks * size, panels * V)[:, :J, :p]
 
 
 @kernel
-def _add_moments(X, shift, weights, begin, end, first, last, shape, total):
-    """Write the sums over rows begin:end of the panels first:last to total (chunks, panels * numbers of a tile)."""
+def _add_moments(X, shift, weights, begin, end, shape, total):
+    """Write the sums over rows begin:end to total (chunks, panels, numbers of a tile)."""
     classes, lanes = shape
     C, V = len(classes), len(lanes)
     n, p, size = weights.shape[1], X.shape[1], 3 * C * V
+    panels, full = total.shape[1], p // V
     flat, numbers = weights.reshape(-1), total.reshape(-1)
     rest = np.zeros((ROWS, V), X.dtype)  # the last columns, filled up with zeros
-    full = min(last, p // V)
-    total[:, first * size : last * size] = 0.0
+    total[:] = 0.0
     for start in range(begin, end, ROWS):
         m = min(ROWS, end - start)
-        for c in range(len(weights)):
-            w, t = (c * n + start) * 2 * C, c * total.shape[1]
-            for panel in range(first, full):
-                i, later = start, panel * V + AHEAD if c == 0 else panel * V
-                if later >= last * V:
-                    i, later = start + ROWS, later + (first - last) * V
-                place = t + panel * size
-                add_moment_tile(X, start, panel * V, shift, flat, w, m, numbers, place, classes, i, later)
-        if full < last:
+        if full < panels:
             for i in range(m):
                 for v in range(p - full * V):
                     rest[i, v] = X[start + i, full * V + v]
+        for first in range(0, panels, STRIP):
             for c in range(len(weights)):
-                w, place = (c * n + start) * 2 * C, c * total.shape[1] + full * size
-                add_moment_tile(rest, 0, 0, shift[full * V :], flat, w, m, numbers, place, classes, 0, 0)
+                w = (c * n + start) * 2 * C
+                for panel in range(first, min(first + STRIP, full)):
+                    later = min(panel * V + AHEAD, p - 1) if c == 0 else panel * V
+                    t = (c * panels + panel) * size
+                    add_moment_tile(X, start, panel * V, shift, flat, w, m, numbers, t, classes, later)
+        for c in range(len(weights) if full < panels else 0):
+            w, t = (c * n + start) * 2 * C, (c * panels + full) * size
+            add_moment_tile(rest, 0, 0, shift[full * V :], flat, w, m, numbers, t, classes, 0)
