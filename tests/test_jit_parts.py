@@ -46,8 +46,8 @@ GENERAL = {"fast", "tile_rows", "tile_row", "accumulate", "fold_columns"}
 GRAY, DOUBTS = {"convert", "folded_gradient", "vertical"}, {"set_aside", "count_near", "too_large"}
 COLOUR = {"strongest", "gradient", "fold", "settle", "hypot"}
 FIT = {
-    "_sum_of_differences", "_sum_of_squares", "_working_rows", "_gather", "_add_products", "_pack", "_write",
-    "_normal_tiles", "_residual_rows", "_apply_rows", "_advance_rows",
+    "_sum_of_differences", "_sum_of_squares", "_working_rows", "_gather", "add_panel_products", "write",
+    "_normal_tiles", "_residuals", "_apply", "_advance_rows",
 }  # fmt: skip
 
 
