@@ -46,7 +46,7 @@ class Kept:
         self.extractor = HogExtractor(cells_per_block=(2, 2)).fit(images.pixels)
         self.X = self.extractor.transform(images.pixels[order])
         self.format = Cells(self.extractor, images.pixels.dtype)
-        self.store = Store(folder, self.format.width, self.format.kept, 150)
+        self.store = self.format.store(folder, 150)
         for begin in range(0, n, 97):
             self.store.append(self.format.pack(images.pixels[order][begin : begin + 97]))
         self.store.flush()
@@ -114,6 +114,19 @@ def test_features_equal_the_extractors_bit_for_bit(kept):
     np.testing.assert_array_equal(found, data.X[index])
 
 
+def expanded(format: Cells, kept: np.ndarray, sets: list[np.ndarray | None]) -> list[np.ndarray]:
+    """Return the features of sets of columns; images go to rows in the opposite order."""
+    groups = format.grouped(kept)
+    places = np.full(len(groups) * format.lanes, -1)
+    places[: len(kept)] = np.arange(len(kept))[::-1]
+    outs = [
+        np.full((len(kept), format.n_features if one is None else len(one)), np.nan, format.dtype)
+        for one in sets
+    ]
+    format.expand(lambda begin, end, buffer: groups[begin:end], places, outs, sets)
+    return [out[::-1] for out in outs]
+
+
 @pytest.mark.parametrize("norm", ["L1", "L1-sqrt", "L2", "L2-Hys"])
 @pytest.mark.parametrize("more", [{}, {"dtype": "float64"}, {"transform_sqrt": True}, {"orientations": 8},
                                   {"pixels_per_cell": (4, 12)}, {"pixels_per_cell": (16, 8)}],
@@ -126,14 +139,12 @@ def test_every_setting_of_hog_expands_to_its_features(norm, more):
         format = Cells(extractor, pixels.dtype)
         kept = format.pack(pixels)
         assert kept.dtype == format.kept
-        out = np.empty((150, format.n_features), format.dtype)
-        format.expand(kept, out)
         features = extractor.transform(pixels)
-        np.testing.assert_array_equal(out, features)
-        columns = np.flatnonzero(np.random.default_rng(0).random(format.n_features) < 0.1)
-        some = np.empty((150, len(columns)), format.dtype)
-        format.expand(kept, some, columns)
-        np.testing.assert_array_equal(some, features[:, columns])
+        np.testing.assert_array_equal(expanded(format, kept, [None])[0], features)
+        drawn = np.random.default_rng(0).random((2, format.n_features)) < 0.1
+        sets = [np.flatnonzero(one) for one in drawn]
+        for found, columns in zip(expanded(format, kept, sets), sets, strict=True):
+            np.testing.assert_array_equal(found, features[:, columns])
 
 
 def test_early_stopping_and_class_weights(kept):
@@ -233,8 +244,8 @@ def test_a_damaged_chunk_is_named(tmp_path, damage, words):
     with pytest.raises(DataError, match=words) as caught, store.opened(0):
         pass
     assert "cells-000000.bin" in str(caught.value)
-    with store.opened(1) as rows:
-        assert np.array_equal(rows, np.ones((2, 3)))
+    with store.opened(1) as chunk:
+        assert np.array_equal(chunk.read(0, 2, np.zeros((2, 3, 1), np.float32)), np.ones((2, 3, 1)))
 
 
 def test_chunks_of_another_run_are_not_overwritten(tmp_path):

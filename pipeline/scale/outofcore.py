@@ -92,7 +92,7 @@ def keep(
     kept = format.width * format.kept.itemsize
     budget = Budget(limit(cfg.scale), resident())
     rows = min(cfg.chunk, budget.rows(0, memory.reading(blank.size, kept), "reading images"))
-    store = Store(folder, format.width, format.kept, memory.chunk_rows(budget.free, kept))
+    store = format.store(folder, memory.chunk_rows(budget.free, kept))
     listing, names = Listing(), tuple[str, ...]()
     stamps, chunks = datasets.stream_labelled(cfg.data, cfg.image, rows, advance, expected)
     for loaded in _timed(chunks, stages):

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from pipeline.features import HogExtractor
 from pipeline.scale.memory import classes
-from pipeline.scale.store import Store
+from pipeline.scale.store import Opened, Store
 from pipeline.spans import span
+
+
+Read = Callable[[int, int, np.ndarray], np.ndarray]  # groups from one to another, into a buffer
+Columns = np.ndarray | None  # numbers of features; None: all
 
 
 class Format(Protocol):
@@ -20,12 +27,18 @@ class Format(Protocol):
     dtype: np.dtype  # of the features
     width: int  # numbers kept of an image
     kept: np.dtype  # their type
+    lanes: int  # images that lie together in a file
 
     def pack(self, pixels: np.ndarray) -> np.ndarray:
         """Return what is kept (m, width) of preprocessed images (m, h, w)."""
 
-    def expand(self, kept: np.ndarray, out: np.ndarray, columns: np.ndarray | None = None) -> None:
-        """Write the features (m, n_features), or some columns of them."""
+    def grouped(self, kept: np.ndarray) -> np.ndarray:
+        """Return the same as a file holds it, groups of `lanes` images."""
+
+    def expand(
+        self, read: Read, places: np.ndarray, outs: Sequence[np.ndarray], sets: Sequence[Columns]
+    ) -> None:
+        """Write features of sets of columns; `places` (groups * lanes,) says to which row an image's go."""
 
 
 class Cells:
@@ -42,17 +55,25 @@ class Cells:
 
         self._kernels, self.extractor, self.layout = unexpanded, extractor, extractor.layout_
         self.n_features, self.dtype = self.layout.n_features, np.dtype(extractor.dtype)
-        self.width = unexpanded.width(self.layout)
+        self.width = unexpanded.width(self.layout, extractor.block_norm)
+        self.lanes, self.grouped = unexpanded.LANES, unexpanded.grouped
         self.kept = self.pack(np.zeros((1, *self.layout.image_shape), source)).dtype
+        self._expander = unexpanded.Expander(self.layout, extractor.block_norm, self.kept)
 
     def pack(self, pixels: np.ndarray) -> np.ndarray:
-        """Return the histograms and sums (m, width) of preprocessed images (m, h, w)."""
+        """Return histograms and factors (m, width) of preprocessed images (m, h, w)."""
         given = self.extractor
         return self._kernels.cells(pixels, self.layout, given.block_norm, given.transform_sqrt, given.dtype)
 
-    def expand(self, kept: np.ndarray, out: np.ndarray, columns: np.ndarray | None = None) -> None:
-        """Write the features (m, n_features), or some columns of them."""
-        self._kernels.expand(kept, self.layout, self.extractor.block_norm, out, columns)
+    def expand(
+        self, read: Read, places: np.ndarray, outs: Sequence[np.ndarray], sets: Sequence[Columns]
+    ) -> None:
+        """Write features of sets of columns; `places` (groups * lanes,) says to which row an image's go."""
+        self._expander(read, places, outs, sets)
+
+    def store(self, folder: Path, chunk_rows: int) -> Store:
+        """Return a store of what is kept, empty."""
+        return Store(folder, self.width, self.kept, chunk_rows, self.lanes, self.grouped)
 
 
 class Buffers:
@@ -60,27 +81,33 @@ class Buffers:
 
     def __init__(self, format: Format, rows: int) -> None:
         self.rows = rows
-        self.features = np.empty((rows, format.n_features), format.dtype)
-        self._cast: np.ndarray | None = None
+        self.features = np.empty(rows * format.n_features, format.dtype)
+        self._cast = np.empty(0, format.dtype)
 
-    def cast(self, block: np.ndarray, dtype: str) -> np.ndarray:
-        """Return the block in another type, in a second buffer."""
-        if block.dtype == dtype:
-            return block
-        if self._cast is None or self._cast.dtype != dtype:
-            self._cast = np.empty(self.features.shape, dtype)
-        out = _shaped(self._cast, block.shape)
-        out[...] = block
+    def blocks(self, rows: int, widths: Sequence[int]) -> list[np.ndarray]:
+        """Return the memory for blocks of the same rows."""
+        if rows * sum(widths) > self.features.size:  # two sets of columns may be more than the features are
+            self.features = np.empty(self.rows * sum(widths), self.features.dtype)
+        return _shaped(self.features, rows, widths)
+
+    def cast(self, blocks: list[np.ndarray], dtype: str) -> list[np.ndarray]:
+        """Return the blocks in another type, in a second buffer."""
+        if self.features.dtype == dtype:
+            return blocks
+        if self._cast.dtype != dtype or self._cast.size != self.features.size:
+            self._cast = np.empty(self.features.size, dtype)
+        out = _shaped(self._cast, len(blocks[0]), [block.shape[1] for block in blocks])
+        for mine, block in zip(out, blocks, strict=True):
+            mine[...] = block
         return out
 
-    def block(self, rows: int, columns: int) -> np.ndarray:
-        """Return the memory for a block."""
-        return _shaped(self.features, (rows, columns))
 
-
-def _shaped(memory: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the beginning of the memory as an array of a shape."""
-    return memory.reshape(-1)[: shape[0] * shape[1]].reshape(shape)
+def _shaped(memory: np.ndarray, rows: int, widths: Sequence[int]) -> list[np.ndarray]:
+    """Return the beginning of the memory as arrays of so many rows, one after another."""
+    bounds = rows * np.cumsum([0, *widths])
+    return [
+        memory[a:b].reshape(rows, -1) if b > a else memory[a:a].reshape(rows, 0) for a, b in pairwise(bounds)
+    ]
 
 
 class _Piece(NamedTuple):
@@ -117,25 +144,33 @@ class StoredRows:
             for a in range(0, len(mine), self.buffers.rows):
                 yield _Piece(number, mine[a : a + self.buffers.rows])
 
-    def blocks(self, dtype: str, columns: np.ndarray | None = None) -> Iterator[tuple[int, int, np.ndarray]]:
-        """Yield (begin, end, features[begin:end]), or some columns, in order; the next block takes its memory."""
-        begin, width = 0, self.shape[1] if columns is None else len(columns)
+    def blocks(
+        self, dtype: str, columns: Sequence[np.ndarray] | None = None
+    ) -> Iterator[tuple[int, int, Any]]:
+        """Yield (begin, end, features[begin:end]), in order; the next block takes its memory.
+
+        With `columns`, sets of them, yield features[begin:end, set] of each set instead of all features.
+        """
+        sets: Sequence[Columns] = [None] if columns is None else columns
+        widths = [self.shape[1] if one is None else len(one) for one in sets]
+        begin, lanes = 0, self.format.lanes
         for piece in self._pieces:
-            block = self.buffers.block(len(piece.rows), width)
+            blocks = self.buffers.blocks(len(piece.rows), widths)
+            first, last = int(piece.rows[0]) // lanes, int(piece.rows[-1]) // lanes
+            places = np.full((last + 1 - first) * lanes, -1)
+            places[piece.rows - first * lanes] = np.arange(len(piece.rows))
             with span("expand"), self.store.opened(piece.chunk) as chunk:
-                self.format.expand(_taken(chunk, piece.rows), block, columns)
-                cast = self.buffers.cast(block, dtype)
-            yield begin, begin + len(block), cast
-            begin += len(block)
+                read = functools.partial(_from, chunk, first)
+                self.format.expand(read, places, blocks, sets)
+                cast = self.buffers.cast(blocks, dtype)
+            yield begin, begin + len(piece.rows), cast[0] if columns is None else cast
+            begin += len(piece.rows)
 
     def classes_at_once(self, q: int) -> int:
         """Return for how many classes memory holds the Gram matrices of q columns."""
         return classes(self.gram_bytes, q)
 
 
-def _taken(chunk: np.ndarray, rows: np.ndarray) -> Any:
-    """Return some rows of a mapped chunk: a view where they lie together."""
-    first, last = int(rows[0]), int(rows[-1])
-    if last - first + 1 == len(rows):
-        return np.asarray(chunk)[first : last + 1]
-    return np.asarray(chunk)[rows]
+def _from(chunk: Opened, first: int, begin: int, end: int, buffer: np.ndarray) -> np.ndarray:
+    """Read groups of a chunk, counted from its group `first` on."""
+    return chunk.read(first + begin, first + end, buffer)
