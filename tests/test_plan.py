@@ -425,7 +425,7 @@ def test_histograms_beyond_the_page_cache_are_read_from_the_disk_in_every_pass()
         found[n] = next(stage for stage in made.stages if stage.stage == "expand")
     assert found[100_000].limit != "files"
     assert found[10_000_000].limit == "files"
-    assert found[10_000_000].seconds == pytest.approx(102 * 8_000_000 * 2880 / 1e9)
+    assert found[10_000_000].seconds == pytest.approx(102 * 8_000_000 * 2912 / 1e9)
 
 
 def test_each_machine_has_its_price(quick: config.Plan, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from pipeline.boosting.blocks import Picked
 from pipeline.boosting.messages import Basis, Frame
 from pipeline.spans import span

@@ -15,7 +15,6 @@ from pipeline.scale.memory import classes
 from pipeline.scale.store import Opened, Store
 from pipeline.spans import span
 
-
 Read = Callable[[int, int, np.ndarray], np.ndarray]  # groups from one to another, into a buffer
 Columns = np.ndarray | None  # numbers of features; None: all
 
@@ -77,17 +76,24 @@ class Cells:
 
 
 class Buffers:
-    """Memory into which blocks are expanded; all rows of a run share it, since one block is looked at at a time."""
+    """Memory into which blocks are expanded; all rows of a run share it, since one block is looked at at a time.
 
-    def __init__(self, format: Format, rows: int) -> None:
-        self.rows = rows
+    Parameters
+    ----------
+    format : of the features
+    rows : of a block of all features
+    drawn : rows of a block of some of them; None: as many
+    """
+
+    def __init__(self, format: Format, rows: int, drawn: int | None = None) -> None:
+        self.rows, self.drawn = rows, drawn or rows
         self.features = np.empty(rows * format.n_features, format.dtype)
         self._cast = np.empty(0, format.dtype)
 
     def blocks(self, rows: int, widths: Sequence[int]) -> list[np.ndarray]:
         """Return the memory for blocks of the same rows."""
         if rows * sum(widths) > self.features.size:  # two sets of columns may be more than the features are
-            self.features = np.empty(self.rows * sum(widths), self.features.dtype)
+            self.features = np.empty(rows * sum(widths), self.features.dtype)
         return _shaped(self.features, rows, widths)
 
     def cast(self, blocks: list[np.ndarray], dtype: str) -> list[np.ndarray]:
@@ -105,12 +111,12 @@ class Buffers:
 def _shaped(memory: np.ndarray, rows: int, widths: Sequence[int]) -> list[np.ndarray]:
     """Return the beginning of the memory as arrays of so many rows, one after another."""
     bounds = rows * np.cumsum([0, *widths])
-    return [
-        memory[a:b].reshape(rows, -1) if b > a else memory[a:a].reshape(rows, 0) for a, b in pairwise(bounds)
-    ]
+    return [memory[a:b].reshape(rows, -1 if b > a else 0) for a, b in pairwise(bounds)]
 
 
 class _Piece(NamedTuple):
+    """Rows of a chunk that belong to one block."""
+
     chunk: int
     rows: np.ndarray  # intp, within the chunk, rising
 
@@ -135,14 +141,22 @@ class StoredRows:
         self.store, self.format, self.buffers, self.gram_bytes = store, format, buffers, gram_bytes
         self.index = index
         self.shape = len(index), format.n_features
-        self._pieces = list(self._cut())
+        self._cuts: dict[int, list[list[_Piece]]] = {}
 
-    def _cut(self) -> Iterator[_Piece]:
-        for number, chunk in enumerate(self.store.chunks):
-            begin, end = np.searchsorted(self.index, (chunk.first, chunk.first + chunk.rows))
-            mine = self.index[begin:end] - chunk.first
-            for a in range(0, len(mine), self.buffers.rows):
-                yield _Piece(number, mine[a : a + self.buffers.rows])
+    def _cut(self, most: int) -> list[list[_Piece]]:
+        """Return the pieces of each block of at most so many rows."""
+        if most not in self._cuts:
+            starts = [chunk.first for chunk in self.store.chunks]
+            self._cuts[most] = [
+                list(self._pieces(self.index[a : a + most], starts)) for a in range(0, len(self.index), most)
+            ]
+        return self._cuts[most]
+
+    @staticmethod
+    def _pieces(index: np.ndarray, starts: list[int]) -> Iterator[_Piece]:
+        of = np.searchsorted(starts, index, side="right") - 1
+        for number in np.unique(of):
+            yield _Piece(int(number), index[of == number] - starts[number])
 
     def blocks(
         self, dtype: str, columns: Sequence[np.ndarray] | None = None
@@ -153,18 +167,25 @@ class StoredRows:
         """
         sets: Sequence[Columns] = [None] if columns is None else columns
         widths = [self.shape[1] if one is None else len(one) for one in sets]
-        begin, lanes = 0, self.format.lanes
-        for piece in self._pieces:
-            blocks = self.buffers.blocks(len(piece.rows), widths)
-            first, last = int(piece.rows[0]) // lanes, int(piece.rows[-1]) // lanes
-            places = np.full((last + 1 - first) * lanes, -1)
-            places[piece.rows - first * lanes] = np.arange(len(piece.rows))
-            with span("expand"), self.store.opened(piece.chunk) as chunk:
-                read = functools.partial(_from, chunk, first)
-                self.format.expand(read, places, blocks, sets)
+        begin = 0
+        for pieces in self._cut(self.buffers.rows if columns is None else self.buffers.drawn):
+            end = begin + sum(len(piece.rows) for piece in pieces)
+            with span("expand"):
+                blocks, at = self.buffers.blocks(end - begin, widths), 0
+                for piece in pieces:
+                    self._expand(piece, [block[at : at + len(piece.rows)] for block in blocks], sets)
+                    at += len(piece.rows)
                 cast = self.buffers.cast(blocks, dtype)
-            yield begin, begin + len(piece.rows), cast[0] if columns is None else cast
-            begin += len(piece.rows)
+            yield begin, end, cast[0] if columns is None else cast
+            begin = end
+
+    def _expand(self, piece: _Piece, outs: list[np.ndarray], sets: Sequence[Columns]) -> None:
+        lanes = self.format.lanes
+        first, last = int(piece.rows[0]) // lanes, int(piece.rows[-1]) // lanes
+        places = np.full((last + 1 - first) * lanes, -1)
+        places[piece.rows - first * lanes] = np.arange(len(piece.rows))
+        with self.store.opened(piece.chunk) as chunk:
+            self.format.expand(functools.partial(_from, chunk, first), places, outs, sets)
 
     def classes_at_once(self, q: int) -> int:
         """Return for how many classes memory holds the Gram matrices of q columns."""

@@ -50,7 +50,7 @@ class Opened:
                 self._mine.file = open(self.chunk.path, "rb", buffering=0)  # noqa: SIM115  closed by close
                 self._files.append(self._mine.file)
             self._mine.file.seek(begin * self._each)
-            got, memory = 0, memoryview(out).cast("B")
+            got, memory = 0, out.data.cast("B")
             while got < len(memory):
                 more = self._mine.file.readinto(memory[got:])
                 if not more:
