@@ -404,10 +404,10 @@ def test_out_of_core_fits_and_costs_its_passes(
     quick.scale = config.Scale(name=config.ScaleName.outofcore, memory_limit="2GB")
     plan.run(quick)
     printed = " ".join(capsys.readouterr().out.split())
-    assert "scale=outofcore, 102 passes over 1.4 GB of cell histograms on disk" in printed
+    assert "scale=outofcore, 102 passes over 1.3 GB of cell histograms on disk" in printed
     (only,) = content_of(quick)["plans"]
     assert only["memory"]["fits"]
-    assert only["memory"]["disk"] == 4_000_000 * 9 * (9 + 1) * 4
+    assert only["memory"]["disk"] == 4_000_000 * (9 * 9 + 2) * 4  # cells of one block, two factors
     seconds = {stage["stage"]: stage["seconds"] for stage in only["stages"]}
     assert seconds["expand"] > 0.0
     assert seconds["write"] > 0.0

@@ -33,8 +33,13 @@ def writing(work: Work) -> int:
 
 
 def rounds_columns(work: Work) -> float:
-    """Return the columns that a pass of a round expands: of ``subspace`` those of its step and of the next round."""
-    return 2.0 * work.columns if work.learner == "subspace" else float(work.features)
+    """Return the columns that a pass expands, in the mean over those that follow the moments.
+
+    Of ``subspace`` those of a round; the passes that take a step, all but the last, make those of the next round, too.
+    """
+    if work.learner != "subspace":
+        return float(work.features)
+    return work.columns * (1.0 + (work.rounds - 1) / (work.passes - 1))
 
 
 def stages(work: Work) -> dict[str, Count]:
