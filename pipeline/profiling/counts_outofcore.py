@@ -1,6 +1,6 @@
 """Bytes and operations of HoG in its two steps, and of ``scale=outofcore``, which keeps what lies between them on disk.
 
-See :mod:`pipeline.profiling.counts` for what counts. Mapped chunks lie in the page cache where that has room: a pass
+See :mod:`pipeline.profiling.counts` for what counts. Chunks lie in the page cache where that has room: a pass
 reads them from memory then, and from the disk otherwise.
 """
 

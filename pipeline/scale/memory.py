@@ -10,6 +10,7 @@ SHARE = 4  # the reading of images may take this part of the free memory
 LEAST_ROWS = 128  # in a block: below, a round spends its time on calls
 MOST_ROWS = 8192  # beyond, blocks of all features are no faster
 MOST_DRAWN = 1 << 14  # and those of the columns that a round draws
+SUMMED = 256  # rows that are added together before their sum is: blocks of a multiple leave none over
 READ = 1 << 20  # bytes that a thread reads at a time, about, unless a group of images is longer
 GROUP = 16  # images that lie together in a file
 MARGIN = 24 << 20  # bytes for what is not counted: the interpreter's own growth, threads, compiled code
@@ -150,4 +151,5 @@ def division(budget: Budget, work: Work, n: int) -> tuple[int, int]:
 
 def drawn(rows: int, work: Work) -> int:
     """Return the rows of a block of drawn columns, which takes no more memory than `rows` rows of all features."""
-    return max(rows, min(MOST_DRAWN, rows * work.per_row() // work.per_drawn_row() // GROUP * GROUP))
+    most = min(MOST_DRAWN, rows * work.per_row() // work.per_drawn_row())
+    return most // SUMMED * SUMMED or most
