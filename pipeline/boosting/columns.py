@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from pipeline.boosting.blocks import Picked
 from pipeline.boosting.messages import Basis, Frame
 from pipeline.spans import span
@@ -64,12 +62,10 @@ class Columns:
         wls, seed = self.backend.wls, self.frame.seed
         if basis.gamma is None and basis.columns is None:
             return X, self.center
+        if isinstance(X, Picked):  # whoever multiplies them subtracts the centre
+            return X.of(basis), self.backend.put(self.frame.center[basis.columns])
         with span(stage):
-            if isinstance(X, Picked):
-                assert basis.columns is not None  # the blocks were asked for them
-                place = np.searchsorted(X.columns, basis.columns)
-                phi = wls.gather(X.values, place, self.backend.put(self.frame.center[X.columns]))
-            elif basis.columns is not None:
+            if basis.columns is not None:
                 phi = wls.gather(X, basis.columns, self.center)
             else:
                 phi = wls.random_features(X, self.center, basis.gamma or 0.0, basis.size, seed, basis.index)

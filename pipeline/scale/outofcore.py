@@ -15,6 +15,7 @@ from pipeline import backends, config, datasets
 from pipeline.errors import ConfigError, DataError
 from pipeline.features import HogExtractor
 from pipeline.files import expanded_new
+from pipeline.processor import usable_cores
 from pipeline.scale import known, memory
 from pipeline.scale.known import Known, Listing
 from pipeline.scale.memory import Budget, Work, resident
@@ -92,7 +93,7 @@ def keep(
     kept = format.width * format.kept.itemsize
     budget = Budget(limit(cfg.scale), resident())
     rows = min(cfg.chunk, budget.rows(0, memory.reading(blank.size, kept), "reading images"))
-    store = Store(folder, format.width, format.kept, memory.chunk_rows(budget.free, kept))
+    store = format.store(folder, memory.chunk_rows(budget.free, kept))
     listing, names = Listing(), tuple[str, ...]()
     stamps, chunks = datasets.stream_labelled(cfg.data, cfg.image, rows, advance, expected)
     for loaded in _timed(chunks, stages):
@@ -156,7 +157,7 @@ class Rows:
         work = _work(kept, cfg, n_train)
         budget = Budget(limit(cfg.scale), resident())
         rows, self.gram_bytes = memory.division(budget, work, n_train)
-        self.buffers = Buffers(kept.format, rows)
+        self.buffers = Buffers(kept.format, rows, memory.drawn(rows, work))
 
     def take(self, index: np.ndarray) -> StoredRows:
         """Return the rows of the given numbers, which must rise."""
@@ -180,7 +181,7 @@ def _work(kept: Kept, cfg: config.Train, n: int) -> Work:
         item=known.item(cfg, n * p),
         kept=kept.store.width * kept.store.dtype.itemsize,
         feature=kept.format.dtype.itemsize,
-        chunk=max(chunk.size for chunk in kept.store.chunks),
+        threads=cfg.backend.threads or usable_cores(),
         random=learner == "random_features",
         componentwise=learner == "componentwise",
     )
