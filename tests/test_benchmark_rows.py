@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from pipeline import installing
-from pipeline.benchmarks import bandwidth, measure, needs, registry
-from pipeline.benchmarks.registry import NAMES, Row, Work
+from pipeline.benchmarks import gpus, measure, needs, rates, registry
+from pipeline.benchmarks.rates import Limit
+from pipeline.benchmarks.registry import Row, Work
+from pipeline.profiling import limits
 from tests.benchmarking import RIGHT, TINY, _ask_anew, toy_suite  # noqa: F401  fixtures
 from tests.conftest import ROOT
 
@@ -68,6 +70,7 @@ def test_a_stale_result_in_a_shared_array_does_not_pass():
 
 @pytest.mark.parametrize("need", needs.NEEDS)
 def test_an_absent_package_leaves_its_row_with_the_command_that_installs_it(toy, monkeypatch, need):
+    monkeypatch.setattr(needs.gpu, "has_driver", lambda: True)
     monkeypatch.setattr(needs.importlib.util, "find_spec", lambda name: None)
     result = toy(("right", RIGHT, ()), ("row", RIGHT, (need,)))()
     row = result.rows[1]
@@ -77,9 +80,25 @@ def test_an_absent_package_leaves_its_row_with_the_command_that_installs_it(toy,
     assert result.rows[0].status == "ok"
 
 
-def test_every_need_of_a_row_is_known():
-    asked = {need for name in NAMES for row in registry.get(name).rows for need in row.needs}
-    assert asked <= set(needs.NEEDS)
+@pytest.mark.parametrize("need", ["cupy", "torch-gpu", "jax-gpu", "numba-cuda", "pycuda"])
+def test_a_machine_without_a_driver_is_told_of_the_driver_first(monkeypatch, need):
+    """Whether the package is installed or not: pip would not help."""
+    monkeypatch.setattr(needs.gpu, "has_driver", lambda: False)
+    monkeypatch.setattr(needs.importlib.util, "find_spec", lambda name: None)
+    assert needs.missing(need, 0) == (needs.gpu.NO_DRIVER, "")
+    if need != "cupy":  # which is imported, and asks the driver itself
+        monkeypatch.setattr(needs.importlib.util, "find_spec", lambda name: object())
+        needs.missing.cache_clear()
+        assert needs.missing(need, 0) == (needs.gpu.NO_DRIVER, "")
+
+
+def test_a_package_needs_no_entry_in_the_table(monkeypatch):
+    assert "pyarrow" not in needs.NEEDS
+    assert needs.missing("pyarrow", 0) is None
+    absent = needs.missing("no_such_package", 0)
+    assert absent == ("no_such_package is not installed", installing.command("no_such_package"))
+    other = needs.Need("no_such_module", "its-name-for-pip")  # imported by another name than pip knows
+    assert needs.missing(other, 0).install == installing.command("its-name-for-pip")
 
 
 def test_a_broken_package_is_told_in_one_line(monkeypatch):
@@ -98,7 +117,8 @@ def test_a_broken_package_is_told_in_one_line(monkeypatch):
 
 def test_a_gpu_that_is_not_there_is_not_installed_by_pip(monkeypatch):
     monkeypatch.setattr(needs.importlib.util, "find_spec", lambda name: object())
-    cuda = types.SimpleNamespace(is_available=lambda: False)
+    monkeypatch.setattr(needs.gpu, "has_driver", lambda: True)
+    cuda = types.SimpleNamespace(device_count=lambda: 0)
     fake = types.SimpleNamespace(cuda=cuda, version=types.SimpleNamespace(cuda="12.8"), HOGDescriptor=0)
     monkeypatch.setattr(needs.importlib, "import_module", lambda name: fake)
     assert needs.missing("torch-gpu", 0) == ("PyTorch finds no GPU", "")
@@ -113,6 +133,87 @@ def test_a_gpu_that_is_not_there_is_not_installed_by_pip(monkeypatch):
     del fake.HOGDescriptor
     needs.missing.cache_clear()
     assert needs.missing("opencv-hog", 0).install == installing.command("opencv-python-headless<5")
+
+
+def numba_with(monkeypatch, gpus, available=True, nvvm=True):
+    from numba import cuda
+    from numba.cuda.cudadrv import nvvm as compiler
+
+    monkeypatch.setattr(cuda, "is_available", lambda: available)
+    monkeypatch.setattr(cuda, "gpus", range(gpus))
+    monkeypatch.setattr(compiler, "is_available", lambda: nvvm)
+
+
+def test_numba_says_whether_a_gpu_or_its_compiler_is_missing(monkeypatch):
+    monkeypatch.setattr(needs.gpu, "has_driver", lambda: True)
+    numba_with(monkeypatch, 0, available=False)
+    assert needs.missing("numba-cuda", 0) == ("Numba finds no GPU", "")
+    numba_with(monkeypatch, 1, available=False, nvvm=False)
+    needs.missing.cache_clear()
+    assert needs.missing("numba-cuda", 0) == (
+        "the compiler that Numba needs for a GPU, NVVM, is not installed",
+        installing.command("numba-cuda[cu12]"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("need", "who"),
+    [("torch-gpu", "PyTorch"), ("jax-gpu", "JAX"), ("numba-cuda", "Numba"), ("pycuda", "PyCUDA")],
+)
+def test_a_gpu_of_a_number_that_is_not_there_is_absent(monkeypatch, need, who):
+    monkeypatch.setattr(needs.gpu, "has_driver", lambda: True)
+    monkeypatch.setattr(needs.importlib.util, "find_spec", lambda name: object())
+    numba_with(monkeypatch, 2)
+    fake = types.SimpleNamespace(
+        cuda=types.SimpleNamespace(device_count=lambda: 2),  # PyTorch
+        version=types.SimpleNamespace(cuda="12.8"),
+        devices=lambda platform: ["gpu 0", "gpu 1"],  # JAX
+        init=lambda: None,  # PyCUDA
+        Error=RuntimeError,
+        Device=types.SimpleNamespace(count=lambda: 2),
+    )
+    monkeypatch.setattr(needs.importlib, "import_module", lambda name: fake)
+    assert needs.missing(need, 0) is None
+    assert needs.missing(need, 1) is None
+    assert needs.missing(need, 2) == (f"device=2 but {who} sees 2 GPUs: choose device=0 to 1", "")
+
+
+def test_pycuda_works_in_the_context_of_the_gpu_that_was_asked_for(monkeypatch):
+    """Its context is current in its own calls only; others would find it there."""
+    stack, cleared = [], []
+
+    class Context:
+        def __init__(self, number):
+            self.number = number
+
+        def push(self):
+            stack.append(self.number)
+
+        def pop(self):
+            stack.pop()
+
+    class Device:
+        def __init__(self, number):
+            self.number = number
+
+        def retain_primary_context(self):
+            return Context(self.number)
+
+    fake = types.SimpleNamespace(
+        init=lambda: None, Device=Device, clear_context_caches=lambda: cleared.append(1)
+    )
+    monkeypatch.setattr(gpus.importlib, "import_module", lambda name: fake)
+    monkeypatch.setattr(gpus.atexit, "register", lambda work: work())
+    gpus._primary.cache_clear()
+    seen = []
+    on_it = gpus.pycuda(1)
+    assert on_it(lambda x: seen.append(list(stack)) or x + 1)(2) == 3
+    with pytest.raises(ZeroDivisionError):
+        on_it(lambda: 1 // 0)()
+    gpus.pycuda(0)(lambda: seen.append(list(stack)))()
+    assert seen == [[1], [0]]
+    assert stack == []
+    gpus._primary.cache_clear()
 
 
 def test_importing_the_suites_imports_no_package_that_only_rows_need():
@@ -178,6 +279,50 @@ def test_rate_share_and_speed_are_those_of_the_median(toy, clock):
         (0.5, 2e10, 2.0, 8.0, 0.5),
         (40.0, 2.5e8, 0.025, 0.1, None),
     ]
+    assert {(row.unit, row.limit) for row in result.rows} == {("B", "copy")}
+
+
+LIMITS = {Limit("copy"): 1e10, Limit("vector", "float32"): 2e9, Limit("product", "float64"): 5e9}
+
+
+def test_what_takes_longer_at_its_limit_binds(toy, clock):
+    work = Work(clock.work(4.0))
+    rows = [
+        ("by bytes", work, ()),  # 1 s for the bytes, 0.5 s for the operations
+        ("by operations", work._replace(operations=4e9), ()),  # 2 s
+        ("by products", work._replace(operations=1e10, arithmetic=("product", "float64")), ()),  # 2 s
+        ("by nothing", work._replace(nbytes=0, operations=0.0), ()),
+    ]
+    toy(*rows, nbytes=10**10, operations=1e9)
+    result = measure.run("toy", TINY, 1, 1e6, limit=lambda limit, setup: LIMITS[limit])
+    assert [(row.rate, row.unit, row.limit, row.share) for row in result.rows] == [
+        (2.5e9, "B", "copy", 0.25),
+        (1e9, "FLOP", "float32 vector", 0.5),
+        (2.5e9, "FLOP", "float64 product", 0.5),
+        (None, "", "", None),
+    ]
+    assert result.limits == {"host copy": 1e10, "host float32 vector": 2e9, "host float64 product": 5e9}
+
+
+def test_pieces_are_counted_in_place_of_operations(toy, clock):
+    toy(("draws", Work(clock.work(2.0)), ()), nbytes=0, operations=1e9, pieces=(10**6, "points"))
+    row = measure.run("toy", TINY, 1, 1e6, limit=lambda limit, setup: LIMITS[limit]).rows[0]
+    assert (row.rate, row.unit, row.limit, row.share) == (5e5, "points", "float32 vector", 0.25)
+
+
+def test_rows_on_a_gpu_that_cupy_cannot_measure_have_no_share_and_the_reason(toy, clock, monkeypatch):
+    lack = needs.Missing("cupy is not installed", "pip install cupy")
+    monkeypatch.setattr(needs, "missing", lambda name, device: lack)
+    gpu = Work(clock.work(2.0), on_device=True)
+    toy(("host", Work(clock.work(2.0)), ()), ("gpu", gpu, ()), nbytes=10**10, operations=1e9)
+    result = measure.run("toy", TINY, 1, 1e6, limit=lambda limit, setup: LIMITS.get(limit))
+    assert [(row.rate, row.unit, row.share) for row in result.rows] == [
+        (5e9, "B", 0.5),
+        (5e8, "FLOP", None),
+    ]
+    assert result.notes == [
+        "rows on the GPU have no share of its limits, which CuPy measures: cupy is not installed: pip install cupy"
+    ]
 
 
 def test_rows_of_a_group_are_compared_with_its_first(toy, clock):
@@ -199,17 +344,55 @@ def test_copies_are_apart_and_the_device_is_idle_when_the_clock_is_read(toy, clo
     work = Work(step("run", 1.0), put=step("put", 7.0), get=step("get", 5.0), wait=wait, on_device=True)
     result = toy(("gpu", work, ()))(repeats=2, seconds=1e6)
     row = result.rows[0]
-    assert log == ["put", "wait", "run", "wait", "get"] + 2 * ["put", "wait", "run", "wait"]
-    assert (row.first, row.seconds, row.put, row.get) == (1.25, [1.25, 1.25], [7.25, 7.25], 5.0)
-    assert result.limits == {"device": 1e10}
+    assert log == 3 * ["put", "wait", "run", "wait", "get"]
+    assert (row.first, row.seconds, row.put, row.get) == (1.25, [1.25, 1.25], [7.25, 7.25], [5.0, 5.0])
+    assert result.limits == {"GPU copy": 1e10}
+
+
+def test_the_first_copy_back_which_is_cold_does_not_count(toy, clock):
+    times = iter([30.0, 1.0, 3.0, 2.0])
+
+    def get(result):
+        clock.now += next(times)
+        return result
+
+    row = toy(("gpu", Work(clock.work(1.0), get=get), ()))(repeats=3, seconds=1e6).rows[0]
+    assert row.get == [1.0, 3.0, 2.0]
+
+
+def test_a_row_waits_until_the_threads_of_the_row_before_rest(toy, clock, monkeypatch):
+    """BLAS and OpenMP look for more work for a while: on a core that the next row would get."""
+    used, slept, spinning = [0.0], [], [0]
+
+    def sleep(seconds):
+        slept.append(seconds)
+        used[0] += seconds * (spinning[0] > 0)
+        spinning[0] -= 1
+
+    def blas():
+        clock.now += 1.0
+        spinning[0] = 5
+        return np.arange(3.0)
+
+    seen = []
+    monkeypatch.setattr(measure.time, "sleep", sleep)
+    monkeypatch.setattr(measure.time, "process_time", lambda: used[0])
+    next_one = Work(clock.work(1.0), put=lambda: seen.append(spinning[0]))
+    toy(("blas", Work(blas), ()), ("next", next_one, ()))(repeats=1, seconds=1e6)
+    assert seen[0] == 5  # the check is not timed
+    assert all(count <= 0 for count in seen[1:])
+    spinning[0] = 1 << 30  # something else in this process never rests: it is not waited for in vain
+    slept.clear()
+    rates.rest()
+    assert len(slept) == rates.PAUSES
 
 
 def test_the_limit_is_the_better_of_two_looks_before_and_after(toy, clock):
-    rates = iter([3e9, 5e9])
+    found = iter([3e9, 5e9])
     suite = toy(("a", Work(clock.work(1.0)), ()), nbytes=10**9)
     assert suite  # the register is in place
-    result = measure.run("toy", TINY, 2, 1e6, copy=lambda on_device, threads: next(rates))
-    assert result.limits == {"host": 5e9}
+    result = measure.run("toy", TINY, 2, 1e6, limit=lambda limit, setup: next(found))
+    assert result.limits == {"host copy": 5e9}
     assert result.rows[0].share == pytest.approx(0.2)
 
 
@@ -232,5 +415,8 @@ def test_short_work_is_repeated_within_a_timing(toy, clock):
     assert len(log) == 1 + 1 + 3 * 20  # the check, the look at the length, 2 ms in each round
 
 
-def test_a_copy_in_host_memory_has_a_rate():
-    assert 1e6 < bandwidth.copy_rate(False, 2, 1 << 20) < 1e13
+@pytest.mark.parametrize("limit", [Limit("copy"), Limit("product", "float32"), Limit("vector", "float64")])
+def test_the_host_has_limits(limit, monkeypatch):
+    monkeypatch.setattr(rates, "VECTORS", 4)
+    monkeypatch.setitem(limits.SIZE, "float32", 32)
+    assert 1e6 < rates.measure(limit, TINY, 1 << 20) < 1e13
