@@ -52,7 +52,7 @@ def test_the_command_shows_and_writes_what_was_measured(monkeypatch, tmp_path, c
         "250 ms",
         "250 ms to 500 ms",
         "1.00x",
-        "4 GB/s",
+        "4.00 GB/s",
         "40 % copy",
         "1.50 s",
         "100 ms / 200 ms",
@@ -61,10 +61,10 @@ def test_the_command_shows_and_writes_what_was_measured(monkeypatch, tmp_path, c
         assert text in line
     assert "gone  absent: gone is not installed: pip install 'gone[all]'" in out
     assert "a note" in out
-    assert re.search(r"\nproduct .* 45 GFLOP/s +90 % float32 product ", out)
-    assert re.search(r"\npoints .* 3 M points/s +- ", out)
-    assert re.search(r"limit: GPU copy +10 GB/s\n", out)
-    assert re.search(r"limit: host float32 product +50 GFLOP/s\n", out)
+    assert re.search(r"\nproduct .* 45.0 GFLOP/s +90 % float32 product ", out)
+    assert re.search(r"\npoints .* 3.00 M points/s +- ", out)
+    assert re.search(r"limit: GPU copy +10.0 GB/s\n", out)
+    assert re.search(r"limit: host float32 product +50.0 GFLOP/s\n", out)
     report = json.loads((tmp_path / "benchmark.json").read_text(encoding="utf-8"))
     assert report["settings"]["suite"] == ["hog"]
     assert report["suites"][0]["rows"][0]["median"] == 0.25

@@ -19,7 +19,7 @@ from tests.conftest import ROOT
 FILTERS = {"copy", "float32 vector", "float64 vector", "float32 product"}
 LIMITS = {  # that may bind
     "add_two": {"copy"},
-    "monte_carlo_pi": {"float64 vector"},
+    "monte_carlo_pi": {"float64 product"},
     "layout": {"copy"},
     "filter": FILTERS,
     "hog": {"copy", "float32 vector"},

@@ -59,7 +59,7 @@ def case(setup: Setup) -> Case:
         setup,
         [f"shares count {OPERATIONS} operations a point, which it takes with numbers of splitmix64"],
         operations=float(OPERATIONS * n),
-        arithmetic=("vector", "float64"),
+        arithmetic=("product", "float64"),
         pieces=(n, "points"),
     )
 

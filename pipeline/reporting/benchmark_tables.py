@@ -37,8 +37,14 @@ def duration(seconds: float | None) -> str:
 def rate(amount: float, unit: str) -> str:
     """Return an amount a second: GB/s, GFLOP/s, or millions of what else is counted."""
     if unit in ("B", "FLOP"):
-        return f"{amount / 1e9:,.3g} G{unit}/s"
-    return f"{amount / 1e6:,.3g} M {unit}/s"
+        return f"{_digits(amount / 1e9)} G{unit}/s"
+    return f"{_digits(amount / 1e6)} M {unit}/s"
+
+
+def _digits(value: float) -> str:
+    """Return a number with three digits, or two if it is below 1."""
+    decimals = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+    return f"{value:,.{decimals}f}" if value >= 1.0 else f"{value:.2g}"
 
 
 def show(suite: SuiteResult) -> None:
@@ -99,7 +105,7 @@ def _cells(row: RowResult) -> list[str]:
         spread,
         "-" if row.faster is None else f"{row.faster:,.{2 if row.faster < 9.995 else 0}f}x",
         "-" if row.rate is None else rate(row.rate, row.unit),
-        "-" if row.share is None else f"{100 * row.share:.0f} % {row.limit}",
+        "-" if row.share is None else f"{100 * row.share:.{0 if row.share >= 0.0995 else 1}f} % {row.limit}",
         duration(row.first),
         moved,
         "0" if row.error == 0.0 else f"{row.error:.1e}",
