@@ -18,7 +18,7 @@ LARGE = 1 << 28  # bytes of a copy: many times the last-level cache
 BEST_OF = 5
 PAUSE = 0.01  # seconds, some ticks of the system's clock: only then is the processor time of other threads counted
 PAUSES = 40
-IN_CACHE = 4096  # numbers of a vector: two of them stay in the first-level cache, or the second
+IN_CACHE = 12 << 10  # bytes of a vector: two of them stay in the first-level cache
 VECTORS = 2000  # products of them in one call, beside which the call costs nothing
 ON_DEVICE = {"float32": 8192, "float64": 4096}  # rows and columns of the matrices multiplied
 BLOCKS, THREADS, STEPS, CHAINS = 4096, 256, 256, 8
@@ -84,11 +84,12 @@ def measure(limit: Limit, setup: Setup, large: int = LARGE) -> float | None:
 
 def _vector(dtype: str, threads: int) -> float:
     """Return the operations per second of products of vectors in cache, every thread with some of its own."""
-    given = [(np.ones(IN_CACHE, dtype), np.ones(IN_CACHE, dtype)) for _ in range(threads)]
+    size = IN_CACHE // np.dtype(dtype).itemsize
+    given = [(np.ones(size, dtype), np.ones(size, dtype)) for _ in range(threads)]
     gate = threading.Barrier(threads)
 
     def one(pair: tuple[np.ndarray, np.ndarray]) -> tuple[float, float]:
-        many = np.broadcast_to(pair[0], (VECTORS, IN_CACHE))  # the same vector again and again
+        many = np.broadcast_to(pair[0], (VECTORS, size))  # the same vector again and again
         gate.wait()
         begin = time.perf_counter()
         np.vecdot(many, pair[1])
@@ -99,7 +100,7 @@ def _vector(dtype: str, threads: int) -> float:
         for _ in range(BEST_OF + 1):  # from the first begin to the last end, without the start of the threads
             spans = list(pool.map(one, given))
             taken.append(max(end for _, end in spans) - min(begin for begin, _ in spans))
-    return 2.0 * IN_CACHE * VECTORS * threads / min(taken)
+    return 2.0 * size * VECTORS * threads / min(taken)
 
 
 def _on_device(limit: Limit, device: int, large: int) -> float | None:
