@@ -116,6 +116,16 @@ def test_more_features_than_a_strip(strips):
     np.testing.assert_allclose(found[2], W.T @ (x * x), rtol=0, atol=1e-10)
 
 
+def test_single_features_of_many_classes():
+    """Few segments of the rows, and sets of classes apart."""
+    X, center, W, R = problem(1100, 400, 60, "float64", 9)
+    assert wls_moments._tasks(1100, 8, 8 * 8 * 50 * 3 * 8 * 8)[1] > 1
+    found = wls_moments.weighted_moments(X, center, W, R)
+    _, products, _, x = plainly(X, center, W, R)
+    np.testing.assert_allclose(found[:2], products, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(found[2], W.T @ (x * x), rtol=0, atol=1e-10)
+
+
 def test_rows_apart_and_rows_that_cannot_be_written():
     X, center, W, R = problem(500, 80, 5, "float32", 5)
     wide = np.zeros((1000, 80), np.float32)

@@ -8,6 +8,7 @@ from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu.jit import kernel, prepare
 from pipeline.backends.cpu.tiles import ROWS, add_moment_tile, adjacent, lanes, moment_shape
 
+SUMS = 1 << 23  # bytes of the sums of all segments, if there are classes to share out instead
 STRIP = (
     16  # panels whose rows stay in the second-level cache while one set of classes after the other reads them
 )
@@ -42,37 +43,51 @@ def weighted_moments(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.nda
     panels = -(-p // V)
     shift = np.zeros(panels * V, dtype=X.dtype)
     shift[:p] = center
-    segments = max(1, min(kernels.SEGMENTS, -(-n // ROWS)))
+    segments, groups = _tasks(n, chunks, 8 * chunks * panels * 3 * size * V)
     bounds = [-(-n // ROWS) * i // segments * ROWS for i in range(segments)] + [n]
     # of one piece: from the threads that write it, the system would want the memory back each time, and fill it anew
     total = np.empty((segments, chunks, panels, 3 * size * V))
     shape = classes, (0,) * V
-    prepare(_add_moments, X, shift, weights, 0, n, shape, total[0])
+    prepare(_add_moments, X, shift, weights, 0, n, 0, 0, shape, total[0])
 
-    def segment(i: int) -> None:
-        _add_moments(X, shift, weights, bounds[i], bounds[i + 1], shape, total[i])
+    def task(i: int) -> None:
+        part, group = divmod(i, groups)
+        mine = chunks * group // groups, chunks * (group + 1) // groups
+        _add_moments(X, shift, weights, bounds[part], bounds[part + 1], *mine, shape, total[part])
 
     def add(i: int) -> None:
         part = slice(panels * i // segments, panels * (i + 1) // segments)
         for j in range(1, segments):
             total[0, :, part] += total[j, :, part]
 
-    kernels.share(segment, segments, parallel=X.size > kernels.SERIAL)
-    kernels.share(add, segments, parallel=total.size > kernels.SERIAL)
+    kernels.share(task, segments * groups, parallel=X.size > kernels.SERIAL)
+    kernels.share(add, segments if segments > 1 else 0, parallel=total.size > kernels.SERIAL)
     tiles = total[0].reshape(chunks, panels, 3, size, V).transpose(2, 0, 3, 1, 4)
     return np.ascontiguousarray(tiles).reshape(3, chunks * size, panels * V)[:, :J, :p]
 
 
+def _tasks(n: int, chunks: int, size: int) -> tuple[int, int]:
+    """Return into how many segments rows are cut, and into how many groups sets of classes are.
+
+    A task is a segment for a group. Each segment has sums of its own, of `size` bytes: where classes are many, there
+    are fewer segments and more groups, which read X once each.
+    """
+    segments, groups = kernels.SEGMENTS, 1
+    while segments * size > SUMS and segments > 1 and 2 * groups <= chunks:
+        segments, groups = segments // 2, 2 * groups
+    return max(1, min(segments, -(-n // ROWS))), groups
+
+
 @kernel
-def _add_moments(X, shift, weights, begin, end, shape, total):
-    """Write the sums over rows begin:end to total (chunks, panels, numbers of a tile)."""
+def _add_moments(X, shift, weights, begin, end, first_set, last_set, shape, total):
+    """Write the sums over rows begin:end of some sets of classes to total (chunks, panels, numbers of a tile)."""
     classes, lanes = shape
     C, V = len(classes), len(lanes)
     n, p, size = weights.shape[1], X.shape[1], 3 * C * V
     panels, full = total.shape[1], p // V
     flat, numbers = weights.reshape(-1), total.reshape(-1)
     rest = np.zeros((ROWS, V), X.dtype)  # the last columns, filled up with zeros
-    total[:] = 0.0
+    total[first_set:last_set] = 0.0
     for start in range(begin, end, ROWS):
         m = min(ROWS, end - start)
         if full < panels:
@@ -80,12 +95,12 @@ def _add_moments(X, shift, weights, begin, end, shape, total):
                 for v in range(p - full * V):
                     rest[i, v] = X[start + i, full * V + v]
         for first in range(0, panels, STRIP):
-            for c in range(len(weights)):
+            for c in range(first_set, last_set):
                 w = (c * n + start) * 2 * C
                 for panel in range(first, min(first + STRIP, full)):
-                    later = min(panel * V + AHEAD, p - 1) if c == 0 else panel * V
+                    later = min(panel * V + AHEAD, p - 1) if c == first_set else panel * V
                     t = (c * panels + panel) * size
                     add_moment_tile(X, start, panel * V, shift, flat, w, m, numbers, t, classes, later)
-        for c in range(len(weights) if full < panels else 0):
+        for c in range(first_set, last_set if full < panels else first_set):
             w, t = (c * n + start) * 2 * C, (c * panels + full) * size
             add_moment_tile(rest, 0, 0, shift[full * V :], flat, w, m, numbers, t, classes, 0)
