@@ -16,8 +16,9 @@ from pipeline.errors import ClusterError
 from pipeline.scale import held, placing
 from pipeline.scale.dask_cluster import POLL, Cluster
 from pipeline.scale.dask_ways import Coming, Straight, few, reached
-from pipeline.scale.held import Past, Told
+from pipeline.scale.held import Past
 from pipeline.scale.recipe import Recipe
+from pipeline.scale.told import First, Told
 from pipeline.scale.wire import Answer, Begun, Leaf, Node, Order, added, payload, tree
 
 PATIENCE = 8  # losses of one piece, without any answer in between, after which the run stops
@@ -57,12 +58,13 @@ class Crew:
         self.cluster, self.pieces, self.recipe, self.load, self.told = cluster, pieces, recipe, load, told
         self.name, self._serial = uuid.uuid4().hex[:12], 0
         self.past = [Past() for _ in pieces]
+        self.first: list[First | None] = [None] * len(pieces)
         self.begun: dict[str, Begun] = {}
         self.losses = [0] * len(pieces)
         self.exchanged, self.straight = [0, 0], 0
         self._seen = -SIGN_OF_LIFE  # when the scheduler last saw an order
         self._within_reach: dict[frozenset[str], bool] = {}
-        workers = cluster.await_workers()
+        workers = self._admitted()
         self.threads = workers
         self.owner = placing.neighbours(len(pieces), list(workers))
         self.held: list[Any] = [None] * len(pieces)
@@ -93,12 +95,13 @@ class Crew:
     def _hold(self, i: int, begun: Any = None) -> None:
         own = Recipe(**{**vars(self.recipe), "threads": self.threads.get(self.owner[i], self.recipe.threads)})
         self.held[i] = self._submit(
-            "hold", self.owner[i], held.hold, i, self.pieces[i], own, self.past[i], begun
+            "hold", self.owner[i], held.hold, i, self.pieces[i], own, self.past[i], begun, self.first[i]
         )
 
     def read(self) -> Iterator[tuple[int, Told]]:
         """Yield (number, what was told) of each piece as soon as it is read, in any order."""
         for i, answer in self.each("tell", held.tell, lambda i: ()):
+            self.first[i] = First.of(answer.value)
             yield i, answer.value
 
     def each(
@@ -253,7 +256,7 @@ class Crew:
         sizes = [piece.end - piece.begin for piece in self.pieces]
         deadline = time.monotonic() + self.cluster.settings.wait
         while True:
-            self.threads = there = self.cluster.await_workers()
+            self.threads = there = self._admitted()
             images = dict.fromkeys(there, 0)
             for k, worker in enumerate(self.owner):
                 if worker in images:
@@ -267,6 +270,13 @@ class Crew:
                     "start more workers"
                 )
             time.sleep(POLL)
+
+    def _admitted(self) -> dict[str, int]:
+        """Return the workers as soon as there is one; those that have joined later are checked as the first were."""
+        there = self.cluster.await_workers()
+        for differs in self.cluster.check_newcomers(there):
+            self.told(f"other software: {differs}")
+        return there
 
     def _check_time(self, last: float, what: str) -> None:
         limit = self.cluster.settings.timeout
