@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.errors import DataError, OutputError
+from pipeline.errors import ChangedError, OutputError
 from pipeline.files import atomic, occupied
 
 
@@ -94,7 +94,7 @@ class Store:
 
         Raises
         ------
-        DataError
+        ChangedError
             If the file is gone or is no longer what was written: by size and time at every opening, by checksum at
             the first.
         """
@@ -103,10 +103,10 @@ class Store:
         try:
             rows = np.memmap(chunk.path, self.dtype, "r", shape=(chunk.rows, self.width))
         except (OSError, ValueError) as error:
-            raise DataError(f"{chunk.path}: a chunk of the training set cannot be read: {error}") from error
+            raise _damaged(chunk.path, f"it cannot be read ({error})") from error
         if chunk.path not in self._verified:
             if hashlib.blake2b(np.asarray(rows).data, digest_size=16).digest() != chunk.digest:
-                raise DataError(_damaged(chunk.path, "its checksum is not that of what was written"))
+                raise _damaged(chunk.path, "its checksum is not that of what was written")
             self._verified.add(chunk.path)
         yield rows
 
@@ -115,11 +115,11 @@ class Store:
         try:
             status = os.stat(chunk.path)
         except OSError as error:
-            raise DataError(_damaged(chunk.path, f"it cannot be read ({error.strerror})")) from error
+            raise _damaged(chunk.path, f"it cannot be read ({error.strerror})") from error
         if status.st_size != chunk.size:
-            raise DataError(_damaged(chunk.path, f"it has {status.st_size} bytes, {chunk.size} were written"))
+            raise _damaged(chunk.path, f"it has {status.st_size} bytes, {chunk.size} were written")
         if status.st_mtime_ns != chunk.changed:
-            raise DataError(_damaged(chunk.path, "it was changed after it was written"))
+            raise _damaged(chunk.path, "it was changed after it was written")
 
 
 OWNER = ".hogboost-owner"  # names the run that fills the folder
@@ -171,5 +171,5 @@ def _sweep(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _damaged(path: Path, what: str) -> str:
-    return f"{path}: a chunk of the training set is damaged: {what}; start the run again"
+def _damaged(path: Path, what: str) -> ChangedError:
+    return ChangedError(f"{path}: a chunk of the training set is damaged: {what}")
