@@ -103,10 +103,10 @@ class Store:
         try:
             rows = np.memmap(chunk.path, self.dtype, "r", shape=(chunk.rows, self.width))
         except (OSError, ValueError) as error:
-            raise _damaged(chunk.path, f"it cannot be read ({error})") from error
+            raise ChangedError(_damaged(chunk.path, f"it cannot be read ({error})")) from error
         if chunk.path not in self._verified:
             if hashlib.blake2b(np.asarray(rows).data, digest_size=16).digest() != chunk.digest:
-                raise _damaged(chunk.path, "its checksum is not that of what was written")
+                raise ChangedError(_damaged(chunk.path, "its checksum is not that of what was written"))
             self._verified.add(chunk.path)
         yield rows
 
@@ -115,11 +115,13 @@ class Store:
         try:
             status = os.stat(chunk.path)
         except OSError as error:
-            raise _damaged(chunk.path, f"it cannot be read ({error.strerror})") from error
+            raise ChangedError(_damaged(chunk.path, f"it cannot be read ({error.strerror})")) from error
         if status.st_size != chunk.size:
-            raise _damaged(chunk.path, f"it has {status.st_size} bytes, {chunk.size} were written")
+            raise ChangedError(
+                _damaged(chunk.path, f"it has {status.st_size} bytes, {chunk.size} were written")
+            )
         if status.st_mtime_ns != chunk.changed:
-            raise _damaged(chunk.path, "it was changed after it was written")
+            raise ChangedError(_damaged(chunk.path, "it was changed after it was written"))
 
 
 OWNER = ".hogboost-owner"  # names the run that fills the folder
@@ -158,12 +160,13 @@ def store_folder(path: Path, setting: str, run_dir: Path) -> Iterator[Path]:
         yield path
 
 
-def clear(folder: Path) -> None:
-    """Delete the chunks, and the folder if nothing else is in it."""
+def clear(folder: Path, made: bool = True) -> None:
+    """Delete the chunks, and the folder, if it was made for them and nothing else is in it."""
     _sweep(folder)
     (folder / OWNER).unlink(missing_ok=True)
-    with suppress(OSError):  # somebody keeps other files there: they are not ours to judge
-        folder.rmdir()
+    if made:
+        with suppress(OSError):  # somebody keeps other files there: they are not ours to judge
+            folder.rmdir()
 
 
 def _sweep(folder: Path) -> None:
@@ -171,5 +174,5 @@ def _sweep(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _damaged(path: Path, what: str) -> ChangedError:
-    return ChangedError(f"{path}: a chunk of the training set is damaged: {what}")
+def _damaged(path: Path, what: str) -> str:
+    return f"{path}: a chunk of the training set is damaged: {what}"
