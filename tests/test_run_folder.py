@@ -62,3 +62,19 @@ def test_a_run_that_is_refused_changes_nothing_in_the_folder_of_another(call, mo
     assert status == 2
     assert everything(Path("run")) == before
     assert before
+
+
+def test_a_store_is_free_for_the_next_run(call):
+    """Chunks stayed there, of use to nobody, and the next run was refused for them."""
+    words = [*QUICK, "scale=outofcore", "scale.memory_limit=4GB"]
+    Path("there").mkdir()
+    Path("there/notes.txt").write_text("mine")
+    for number in (1, 2):
+        status, _, err = call("train", *words, "scale.store=there", f"hydra.run.dir=run{number}")
+        assert (status, err) == (0, "")
+        assert [path.name for path in Path("there").iterdir()] == ["notes.txt"]
+    Path("there/notes.txt").unlink()
+    assert call("train", *words, "scale.store=there", "hydra.run.dir=run3")[0] == 0
+    assert list(Path("there").iterdir()) == []  # the folder is the user's
+    assert call("train", *words, "scale.store=made", "hydra.run.dir=run4")[0] == 0
+    assert not Path("made").exists()
