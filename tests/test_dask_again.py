@@ -137,12 +137,16 @@ def test_a_worker_that_joins_later_is_asked_for_its_software(cfg, monkeypatch):
             )
             with pytest.raises(ClusterError, match=message):
                 crew._taker(0)
-            cluster._known.discard(second)
+            assert second not in cluster.known
         monkeypatch.setattr(dask_cluster, "_software_there", lambda: {**software(), "numpy": "1.0"})
         assert crew._taker(0) == second
         assert found.told == [f"other software: {second}: numpy 1.0, here {software()['numpy']}"]
         assert crew._taker(0) == second  # and is asked once
         assert len(found.told) == 1
+        monkeypatch.setattr(dask_cluster, "_software_there", lambda: {**software(), SOURCES: "other"})
+        crew.owner = [first, first]  # which is back under its address, as another process
+        with pytest.raises(ClusterError, match=f"{first} has {SOURCES} other"):
+            crew._recover([0])
 
 
 def test_a_worker_of_other_sources_labels_nothing(tmp_path):
@@ -181,3 +185,25 @@ def test_a_run_that_goes_on_with_other_sources_says_so(capsys):
     told = " ".join(capsys.readouterr().out.split())
     assert f"{SOURCES} 000000000000 -> {software()[SOURCES]}" in told
     assert "simplejpeg 0.1 -> " in told
+
+
+def test_a_newcomer_that_is_lost_while_it_is_asked_is_no_fault_and_takes_nothing(cfg, monkeypatch):
+    """Dask tries for 30 s to reach one that has died: that may be longer than anybody waits."""
+    with dask_runs.connected(1) as cluster:
+        index = np.arange(60)
+        crew = dask_runs.Fitted(cluster, cfg, 2, index[10:], index[:10]).kept.crew
+        [first] = cluster.threads()
+        threads = cluster.threads
+        monkeypatch.setattr(cluster, "threads", lambda: {**threads(), "tcp://late:1": 1})
+
+        def silent(workers):
+            monkeypatch.setattr(cluster, "threads", threads)  # the scheduler, too, has heard of it by now
+            raise ClusterError("not told")
+
+        monkeypatch.setattr(cluster, "_software", silent)
+        assert list(crew._admitted()) == [first]
+        monkeypatch.setattr(cluster, "_software", lambda workers: {})  # no answer, and there still
+        cluster.known.clear()
+        monkeypatch.setattr(cluster.settings, "wait", 0.0)
+        with pytest.raises(ClusterError, match="none of 1 workers has told its versions"):
+            crew._admitted()

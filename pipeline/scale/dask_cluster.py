@@ -66,12 +66,13 @@ class Cluster:
     ----------
     client : distributed.Client
     settings : config.Scale
+    known : addresses of workers that have told their software
     """
 
     def __init__(self, client: Any, settings: config.Scale) -> None:
         self.client, self.settings = client, settings
         self.address = str(client.scheduler.address)
-        self._known: set[str] = set()  # addresses of whose software is known
+        self.known: set[str] = set()
 
     @property
     def dashboard(self) -> str:
@@ -167,9 +168,20 @@ class Cluster:
         return self._differences({"the scheduler": scheduler} | self._software(None))
 
     def check_newcomers(self, workers: Iterable[str]) -> list[str]:
-        """Return and raise what :meth:`check_versions` does, of those workers that were not there when it asked."""
-        new = sorted(set(workers) - self._known)
-        return self._differences(self._software(new)) if new else []
+        """Return and raise what :meth:`check_versions` does, of those workers that are not known yet.
+
+        One that is lost meanwhile is not known afterwards, either, and no error.
+        """
+        new = sorted(set(workers) - self.known)
+        if not new:
+            return []
+        try:
+            there = self._software(new)
+        except ClusterError:
+            if set(new) <= self.threads().keys():
+                raise
+            return []
+        return self._differences(there)
 
     def _software(self, workers: list[str] | None) -> dict[str, dict[str, str]]:
         """Return the versions that workers, or all of them, tell."""
@@ -182,7 +194,6 @@ class Cluster:
                     raise one
                 if not isinstance(one, OSError):  # a worker that was lost meanwhile: who asks it next is told
                     there[place] = one
-        self._known |= there.keys()
         return there
 
     @contextmanager
@@ -204,8 +215,8 @@ class Cluster:
         except OSError as error:
             raise self.lost(str(error)) from error
 
-    @staticmethod
-    def _differences(there: dict[str, dict[str, str]]) -> list[str]:
+    def _differences(self, there: dict[str, dict[str, str]]) -> list[str]:
+        """Return in words what differs there, and keep who is known now."""
         here, differ = software(), []
         for place, found in sorted(there.items()):
             for name in ("hogboost", SOURCES):
@@ -217,6 +228,7 @@ class Cluster:
             changed = [f"{k} {v}, here {here.get(k)}" for k, v in found.items() if here.get(k) != v]
             if changed:
                 differ.append(f"{place}: {'; '.join(changed)}")
+        self.known |= there.keys()
         return differ
 
 

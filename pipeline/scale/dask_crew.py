@@ -42,6 +42,7 @@ class Crew:
 
     Attributes
     ----------
+    first : of each piece what was told of it first, once it has been
     owner : of each piece the address of the worker that holds it
     exchanged : bytes of the messages so far, down (each counted once) and up (of the root)
     straight : bytes that workers have sent straight to this process
@@ -242,6 +243,8 @@ class Crew:
                     f"partition {i} of {len(self)} was lost {self.losses[i]} times in a row; its workers die, perhaps "
                     "of too little memory: give more workers, or workers with more memory"
                 )
+        self.cluster.known -= {self.owner[i] for i in again}  # one that is back under its address is another
+        self._admitted()
         begun = {n: Begun(b.number, b.frame, b.steps, list(b.moves)) for n, b in self.begun.items()}
         known = self._submit("past", None, held.same, begun) if begun else None
         for i in again:
@@ -272,11 +275,21 @@ class Crew:
             time.sleep(POLL)
 
     def _admitted(self) -> dict[str, int]:
-        """Return the workers as soon as there is one; those that have joined later are checked as the first were."""
-        there = self.cluster.await_workers()
-        for differs in self.cluster.check_newcomers(there):
-            self.told(f"other software: {differs}")
-        return there
+        """Return the workers as soon as there is one whose software is known: who joins later is asked for it, too."""
+        deadline = time.monotonic() + self.cluster.settings.wait
+        while True:
+            there = self.cluster.await_workers()
+            for differs in self.cluster.check_newcomers(there):
+                self.told(f"other software: {differs}")
+            known = {worker: threads for worker, threads in there.items() if worker in self.cluster.known}
+            if known:
+                return known
+            if time.monotonic() > deadline:
+                wait = f"scale.wait={self.cluster.settings.wait:g} seconds"
+                raise ClusterError(
+                    f"none of {len(there)} workers has told its versions for {wait}; start others"
+                )
+            time.sleep(POLL)
 
     def _check_time(self, last: float, what: str) -> None:
         limit = self.cluster.settings.timeout
