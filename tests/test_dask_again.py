@@ -204,6 +204,6 @@ def test_a_newcomer_that_is_lost_while_it_is_asked_is_no_fault_and_takes_nothing
         assert list(crew._admitted()) == [first]
         monkeypatch.setattr(cluster, "_software", lambda workers: {})  # no answer, and there still
         cluster.known.clear()
-        monkeypatch.setattr(cluster.settings, "wait", 0.0)
+        monkeypatch.setattr(cluster.settings, "wait", 0.3)
         with pytest.raises(ClusterError, match="none of 1 workers has told its versions"):
             crew._admitted()
