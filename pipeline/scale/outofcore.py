@@ -48,19 +48,19 @@ def check(cfg: config.Train, backend: str) -> None:
 
 @contextmanager
 def folder_of(cfg: config.Train) -> Iterator[Path]:
-    """Make the folder of the chunks; one in the run folder is emptied at the end, however the run ends."""
+    """Make the folder of the chunks; they are removed at the end, however the run ends: no other can use them."""
     own = cfg.scale.store is None
     place = (
         Path(cfg.run_dir) / "chunks"
         if own
         else expanded_new(str(cfg.scale.store), "scale.store", folder=True)
     )
+    made = not place.exists()
     with store_folder(place, "hydra.run.dir" if own else "scale.store", Path(cfg.run_dir)) as folder:
         try:
             yield folder
         finally:
-            if own:
-                clear(folder)
+            clear(folder, own or made)
 
 
 def limit(settings: config.Scale) -> int:

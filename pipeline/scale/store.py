@@ -13,7 +13,7 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from pipeline.errors import DataError, OutputError
+from pipeline.errors import ChangedError, OutputError
 from pipeline.files import atomic, occupied
 
 
@@ -42,7 +42,7 @@ class Opened:
 
         Raises
         ------
-        DataError
+        ChangedError
             If the file does not hold them any more.
         """
         try:
@@ -54,10 +54,10 @@ class Opened:
             while got < len(memory):
                 more = self._mine.file.readinto(memory[got:])
                 if not more:
-                    raise DataError(_damaged(self.chunk.path, "it ends before its last image"))
+                    raise ChangedError(_damaged(self.chunk.path, "it ends before its last image"))
                 got += more
         except OSError as error:
-            raise DataError(_damaged(self.chunk.path, f"it cannot be read ({error.strerror})")) from error
+            raise ChangedError(_damaged(self.chunk.path, f"it cannot be read ({error.strerror})")) from error
         return out
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ class Store:
 
         Raises
         ------
-        DataError
+        ChangedError
             If the file is gone or is no longer what was written: by size and time at every opening, by checksum at
             the first.
         """
@@ -166,7 +166,7 @@ class Store:
         try:
             if chunk.path not in self._verified:
                 if _digest(opened) != chunk.digest:
-                    raise DataError(_damaged(chunk.path, "its checksum is not that of what was written"))
+                    raise ChangedError(_damaged(chunk.path, "its checksum is not that of what was written"))
                 self._verified.add(chunk.path)
             yield opened
         finally:
@@ -177,11 +177,13 @@ class Store:
         try:
             status = os.stat(chunk.path)
         except OSError as error:
-            raise DataError(_damaged(chunk.path, f"it cannot be read ({error.strerror})")) from error
+            raise ChangedError(_damaged(chunk.path, f"it cannot be read ({error.strerror})")) from error
         if status.st_size != chunk.size:
-            raise DataError(_damaged(chunk.path, f"it has {status.st_size} bytes, {chunk.size} were written"))
+            raise ChangedError(
+                _damaged(chunk.path, f"it has {status.st_size} bytes, {chunk.size} were written")
+            )
         if status.st_mtime_ns != chunk.changed:
-            raise DataError(_damaged(chunk.path, "it was changed after it was written"))
+            raise ChangedError(_damaged(chunk.path, "it was changed after it was written"))
 
 
 def _digest(opened: Opened) -> bytes:
@@ -231,12 +233,13 @@ def store_folder(path: Path, setting: str, run_dir: Path) -> Iterator[Path]:
         yield path
 
 
-def clear(folder: Path) -> None:
-    """Delete the chunks, and the folder if nothing else is in it."""
+def clear(folder: Path, made: bool = True) -> None:
+    """Delete the chunks, and the folder, if it was made for them and nothing else is in it."""
     _sweep(folder)
     (folder / OWNER).unlink(missing_ok=True)
-    with suppress(OSError):  # somebody keeps other files there: they are not ours to judge
-        folder.rmdir()
+    if made:
+        with suppress(OSError):  # somebody keeps other files there: they are not ours to judge
+            folder.rmdir()
 
 
 def _sweep(folder: Path) -> None:
@@ -245,4 +248,4 @@ def _sweep(folder: Path) -> None:
 
 
 def _damaged(path: Path, what: str) -> str:
-    return f"{path}: a chunk of the training set is damaged: {what}; start the run again"
+    return f"{path}: a chunk of the training set is damaged: {what}"
