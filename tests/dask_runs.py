@@ -52,12 +52,14 @@ def pictures(cfg: config.Train) -> datasets.Images:
 class Fitted:
     """A fit on a cluster to some of the images, the probabilities of others, and what was sent."""
 
-    def __init__(self, cluster, cfg, partitions, fitted, held_out, watched=None, hooks=None) -> None:
+    def __init__(
+        self, cluster, cfg, partitions, fitted, held_out, watched=None, hooks=None, backend="cpu"
+    ) -> None:
         hog = steps.extractor(cfg.hog, cfg.image, "cpu")
         found = inventory(cfg.data, cfg.image, True)
         self.told: list[str] = []
         self.kept = dask_run.keep(
-            cfg, hog, "cpu", cluster, found, partitions, lambda done, total: None, self.told.append
+            cfg, hog, backend, cluster, found, partitions, lambda done, total: None, self.told.append
         )
         none = np.zeros(0, np.intp)
         try:

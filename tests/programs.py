@@ -17,10 +17,14 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path}
 
 
-def started(*arguments: str, cwd: Path, **more: Any) -> subprocess.Popen[str]:
-    """Start ``python -m pipeline``; both its streams are kept unless `more` says where they go."""
+def started(*arguments: str, cwd: Path, before: str = "", **more: Any) -> subprocess.Popen[str]:
+    """Start ``python -m pipeline``; both its streams are kept unless `more` says where they go.
+
+    With `before`, statements of Python, these are run first, in the same process.
+    """
     streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment()}
-    command = [sys.executable, "-m", "pipeline", *arguments]
+    run = "; import sys; from pipeline.__main__ import main; sys.exit(main())"
+    command = [sys.executable, *(["-c", before + run] if before else ["-m", "pipeline"]), *arguments]
     return subprocess.Popen(command, cwd=cwd, text=True, **(streams | more))
 
 

@@ -83,6 +83,19 @@ def test_float32_and_other_numbers_of_workers(cluster):
     compare(cluster, "subspace", 10, "float32", [4, 1])
 
 
+def test_more_partitions_than_images(cluster):
+    """40 images in 64 pieces: 24 of them have none at all, and a worker reads nothing for them."""
+    cfg = dask_runs.settings("subspace", "float64", 40, 3)
+    index = np.arange(40)
+    rows = index[index % 4 > 0], index[index % 4 == 0]
+    sizes = [piece.end - piece.begin for piece in inventory(cfg.data, cfg.image, True).pieces(64)]
+    assert (sizes.count(0), sizes.count(1)) == (24, 40)
+    wanted, proba = local(cfg, *rows)
+    found = dask_runs.Fitted(cluster(2), cfg, 64, *rows)
+    np.testing.assert_allclose(found.proba, proba, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(found.classifier.train_loss_, wanted.train_loss_, rtol=0, atol=1e-10)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("J", [2, 10])
@@ -172,18 +185,21 @@ def test_bytes_of_a_round_are_those_on_paper(cluster, learner):
         assert more[0] == 3 * 8 * wire.numbers_down(q, J, learner == "subspace")
 
 
-@pytest.mark.parametrize(
-    ("learner", "dtype"),
-    [("subspace", "float64"), ("full", "float64"), ("full", "float32"), ("random_features", "float32")],
-)
+REFINED = [
+    ("subspace", "float64"), ("full", "float64"), ("full", "float32"), ("random_features", "float32"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("learner", "dtype"), REFINED)
 def test_refinement_takes_a_second_exchange(cluster, learner, dtype):
     """The solution goes down once more, for the sums of its residuals; in float32 that of delicate systems."""
     J, p = 5, 108
     more = counted(cluster, learner, J, 4, dtype) - counted(cluster, learner, J, 2, dtype)
     q = {"subspace": 20, "random_features": 32}.get(learner, p)
     columns = learner == "subspace"
-    assert more[1] == 2 * 8 * (wire.numbers_up(q, J, J) + q * J + J)
-    assert more[0] == 2 * 8 * (wire.numbers_down(q, J, columns) + q * J + J + (q if columns else 0))
+    down, up = wire.numbers_refined(q, J, columns)
+    assert more[1] == 2 * 8 * (wire.numbers_up(q, J, J) + up)
+    assert more[0] == 2 * 8 * (wire.numbers_down(q, J, columns) + down)
 
 
 @pytest.mark.parametrize("componentwise", [False, True])

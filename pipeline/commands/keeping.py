@@ -12,10 +12,13 @@ import numpy as np
 
 from pipeline import checkpoint, config, datasets
 from pipeline.checkpoint import Keeper, State
+from pipeline.commands import steps
 from pipeline.errors import ConfigError, ResumeError
 from pipeline.files import expanded
+from pipeline.processor import usable_cores
 from pipeline.profiling.settings import leaves
 from pipeline.reporting import tables
+from pipeline.scale.known import columns
 from pipeline.software import software
 
 log = logging.getLogger(__name__)
@@ -51,6 +54,7 @@ def keeper(cfg: config.Train) -> tuple[Keeper | None, config.Train]:
             f"differently; leave it out, or give backend={header['backend']}"
         )
     backend = dataclasses.replace(cfg.backend, name=config.BackendName[header["backend"]])
+    _compare_threads(cfg, header)
     kept = Keeper(cfg.run_dir, cfg.checkpoint, found)
     kept.sweep()
     return kept, dataclasses.replace(cfg, backend=backend)
@@ -95,14 +99,34 @@ def content(
         "backend": backend,
         "split": _digest(parts),
         "software": software(),
+        "threads": _threads(cfg),
         "partitions": partitions,
     }
     return arrays, header
 
 
+def add(kept: Keeper | None, **more: Any) -> None:
+    """Let checkpoints hold more about the run, which it found out by itself: see :func:`noted`."""
+    if kept is None:
+        return
+    before = kept.content
+
+    def content() -> State:
+        arrays, header = before()
+        return arrays, {**header, **more}
+
+    kept.content = content
+
+
+def noted(kept: Keeper | None, name: str) -> Any:
+    """Return what :func:`add` was told when the run began, if it is one that goes on; else None."""
+    return None if kept is None or kept.found is None else kept.found.content[1].get(name)
+
+
 def partitions(kept: Keeper | None) -> int | None:
     """Return in how many parts the run that goes on had its sums added, so that they are added alike."""
-    return None if kept is None or kept.found is None else kept.found.content[1].get("partitions")
+    found: int | None = noted(kept, "partitions")
+    return found
 
 
 def check_split(kept: Keeper, parts: list[np.ndarray]) -> None:
@@ -137,6 +161,31 @@ def _compare_versions(then: dict[str, str]) -> None:
         _say(
             f"other versions than the run began with ({', '.join(changed)}): the model may differ in its last digits"
         )
+
+
+def _threads(cfg: config.Train) -> int:
+    return cfg.backend.threads or usable_cores()
+
+
+def _compare_threads(cfg: config.Train, header: dict[str, Any]) -> None:
+    """Tell of another number of threads, if the model depends on it."""
+    then, now = header.get("threads"), _threads(cfg)
+    if then not in (None, now) and _by_threads(cfg, header["backend"]):
+        _say(
+            f"backend.threads={now}, {then} when the run began: the model may differ in its last digits; "
+            f"backend.threads={then} gives the same bits"
+        )
+
+
+def _by_threads(cfg: config.Train, backend: str) -> bool:
+    """Return whether bits depend on the number of threads: large factorisations and components do."""
+    if backend != "cpu":
+        return backend == "reference"
+    from pipeline.backends.cpu.wls import SMALL_SYSTEM
+
+    learner, p = cfg.classifier.learner.name, steps.check_layout(cfg.hog, cfg.image).n_features
+    large = learner != "componentwise" and columns(cfg, p) > SMALL_SYSTEM
+    return large or cfg.reduce.name is not config.ReduceName.none
 
 
 def _digest(parts: list[np.ndarray]) -> str:

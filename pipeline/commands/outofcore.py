@@ -27,7 +27,8 @@ def train_kept(
     parts = apart.divide(cfg, kept, stages, keeper, data.path, hog.backend)
     with stages("boost"):
         fitted, watched = parts.fitted, parts.watched
-        rows = outofcore.Rows(kept, cfg, len(fitted) + len(watched))
+        rows = outofcore.Rows(kept, cfg, len(fitted) + len(watched), keeping.noted(keeper, "division"))
+        keeping.add(keeper, division=list(rows.division))
         unfitted = steps.classifier(cfg.classifier, hog.backend)
         validation = rows.parts(watched, 1) if len(watched) else None
         classifier = rounds.with_progress(

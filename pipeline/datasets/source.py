@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
 
@@ -127,13 +127,14 @@ def stream(
 def stream_labelled(
     data: config.Data,
     image: config.Image,
-    chunk: int,
+    chunk: int | Callable[[int], int],
     progress: Progress | None = None,
     expected: Stamps | None = None,
 ) -> tuple[Stamps | None, Iterator[Loaded]]:
     """Return the stamps of the files, None for pictures that are made, and the pictures that ``load`` gives.
 
-    They come in the same order, a chunk at a time. With `expected` the files must be what they were.
+    They come in the same order, a chunk at a time. With `expected` the files must be what they were. `chunk` may be a
+    function of the number of files or pictures: it is asked once they are listed, and the list is in memory.
 
     Raises
     ------
@@ -146,7 +147,8 @@ def stream_labelled(
             assert path is not None
             listing = labelled_listing(path)
             stamps: Stamps | None = stamp_entries(listing.entries)
-            chunks = stream_files(path, listing, data, image, chunk=chunk, progress=progress, same=True)
+            rows = _rows(chunk, len(listing.entries))
+            chunks = stream_files(path, listing, data, image, chunk=rows, progress=progress, same=True)
         elif kind is None:
             raise DataError(
                 f"data.path={path}: one file is no labelled set; expected a folder or a packed set"
@@ -164,29 +166,37 @@ def _told(chunks: Iterator[Loaded], data: config.Data) -> Iterator[Loaded]:
         yield from chunks
 
 
+def _rows(chunk: int | Callable[[int], int], total: int) -> int:
+    return chunk if isinstance(chunk, int) else chunk(total)
+
+
 def _stream(
     data: config.Data,
     image: config.Image,
-    chunk: int,
+    chunk: int | Callable[[int], int],
     progress: Progress | None,
     stamps: Stamps | None = None,
 ) -> Iterator[Loaded]:
     kind, path = resolve(data)
     if kind is DataName.folder:
         assert path is not None
-        return stream_files(path, scan(path), data, image, chunk=chunk, progress=progress)
+        listing = scan(path)
+        rows = _rows(chunk, len(listing.entries))
+        return stream_files(path, listing, data, image, chunk=rows, progress=progress)
     if kind is DataName.packed:
         assert path is not None
         if stamps is None and path.is_file():
             stamps = stamp_file(path)
-        return packed(path, read_packed(path, image, resizable=False), chunk, progress, stamps)
+        images = read_packed(path, image, resizable=False)
+        return packed(path, images, _rows(chunk, len(images)), progress, stamps)
     if kind is DataName.digits:
-        return parts(count_digits(), chunk, progress, lambda a, b: read_digits(image, a, b))
+        n = count_digits()
+        return parts(n, _rows(chunk, n), progress, lambda a, b: read_digits(image, a, b))
     if kind is DataName.synthetic:
-        return parts(data.n, chunk, progress, lambda a, b: make_synthetic(data, image, a, b))
+        return parts(data.n, _rows(chunk, data.n), progress, lambda a, b: make_synthetic(data, image, a, b))
     assert path is not None
     single = Listing(entries=[Entry(path.name, str(path), -1)])
-    return stream_files(path, single, data, image, chunk=chunk, progress=progress)
+    return stream_files(path, single, data, image, chunk=_rows(chunk, 1), progress=progress)
 
 
 def _load_folder(

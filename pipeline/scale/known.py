@@ -123,12 +123,27 @@ def item(cfg: config.Train, numbers: int) -> int:
 def duplicates_across(
     digests: np.ndarray, paths: list[str], train: np.ndarray, test: np.ndarray
 ) -> list[tuple[str, str]]:
-    """Return what :func:`pipeline.datasets.duplicates_across` finds, from a digest of each image."""
-    first: dict[bytes, int] = {}
-    for i in train:
-        first.setdefault(digests[i].tobytes(), int(i))
-    pairs = ((first.get(digests[i].tobytes()), int(i)) for i in test)
-    return [(paths[a], paths[b]) for a, b in pairs if a is not None]
+    """Return what :func:`pipeline.datasets.duplicates_across` finds, from a digest of each image.
+
+    Parameters
+    ----------
+    digests : void (n,), 16 bytes each
+
+    Notes
+    -----
+    By sorting, which takes 40 bytes for an image; a table of a million would take 130 MB.
+    """
+    rows = np.concatenate([train, test]).astype(np.intp)
+    high, low = np.ascontiguousarray(digests).view(np.uint64).reshape(-1, 2)[rows].T
+    order = np.lexsort((low, high))  # equal ones in the order of rows: first those to fit
+    if not len(order):
+        return []
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (high[order[1:]] != high[order[:-1]]) | (low[order[1:]] != low[order[:-1]])
+    first = order[np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))]
+    twins = np.flatnonzero((order >= len(train)) & (first < len(train)))
+    twins = twins[np.argsort(order[twins])]  # in the order of those held out
+    return [(paths[rows[a]], paths[rows[b]]) for a, b in zip(first[twins], order[twins], strict=True)]
 
 
 def in_order(index: np.ndarray, rising: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pipeline.errors import LimitError
 
 SHARE = 4  # the reading of images may take this part of the free memory
+KNOWN = (
+    168  # bytes of an image whatever its size: its name, its digest, and what finds those that occur twice
+)
 LEAST_ROWS = 128  # in a block: below, a round spends its time on calls
 MOST_ROWS = 8192  # beyond, blocks of all features are no faster
 MOST_DRAWN = 1 << 14  # and those of the columns that a round draws

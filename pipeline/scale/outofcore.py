@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,11 +91,17 @@ def keep(
     blank = np.zeros((1, cfg.image.height, cfg.image.width), np.uint8)
     format = Cells(extractor, backend.preprocess.apply(blank, cfg.preprocess).dtype)
     kept = format.width * format.kept.itemsize
-    budget = Budget(limit(cfg.scale), resident())
-    rows = min(cfg.chunk, budget.rows(0, memory.reading(blank.size, kept), "reading images"))
-    store = format.store(folder, memory.chunk_rows(budget.free, kept))
+
+    def rows(total: int) -> int:
+        """Return how many images to read at a time: their list is in memory, their names and digests come."""
+        budget = Budget(limit(cfg.scale), resident())
+        room = budget.rows(total * memory.KNOWN, memory.reading(blank.size, kept), "reading images")
+        return min(cfg.chunk, room)
+
     listing, names = Listing(), tuple[str, ...]()
     stamps, chunks = datasets.stream_labelled(cfg.data, cfg.image, rows, advance, expected)
+    free = Budget(limit(cfg.scale), resident()).free
+    store = format.store(folder, memory.chunk_rows(free, kept))
     for loaded in _timed(chunks, stages):
         images = loaded.images
         if images.labels is None:
@@ -150,13 +156,21 @@ class Rows:
     kept : the data set
     cfg : settings of the run
     n_train : rows of the training and validation parts: their scores are in memory
+    begun : what `division` was when the run began, if it is one that goes on: the bits of sums depend on it, and it on
+        what else the process held
+
+    Attributes
+    ----------
+    division : rows of a block, and bytes for Gram matrices of more classes
     """
 
-    def __init__(self, kept: Kept, cfg: config.Train, n_train: int) -> None:
+    def __init__(
+        self, kept: Kept, cfg: config.Train, n_train: int, begun: Sequence[int] | None = None
+    ) -> None:
         self.kept = kept
         work = _work(kept, cfg, n_train)
         budget = Budget(limit(cfg.scale), resident())
-        rows, self.gram_bytes = memory.division(budget, work, n_train)
+        rows, self.gram_bytes = self.division = begun or memory.division(budget, work, n_train)
         self.buffers = Buffers(kept.format, rows, memory.drawn(rows, work))
 
     def take(self, index: np.ndarray) -> StoredRows:

@@ -216,6 +216,15 @@ def numbers_down(q: int, fitted: int, columns: bool) -> int:
     return q * fitted + fitted + (3 * q if columns else 0)
 
 
+def numbers_refined(q: int, fitted: int, columns: bool) -> tuple[int, int]:
+    """Return how many 8-byte numbers the exchange has that refines a fit, down and up: the fit, and X'e with its sums.
+
+    The request names the columns of the round again, if they are some of all.
+    """
+    fit = q * fitted + fitted
+    return fit + (q if columns else 0), fit
+
+
 def payload(message: Any) -> int:
     """Return the bytes of the arrays in a message; what is around them is a few hundred more."""
     if isinstance(message, np.ndarray):

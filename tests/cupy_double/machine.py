@@ -31,6 +31,7 @@ class Machine:
     count : how often: "h2d", "d2h" (transfers), "launch" (our kernels), "gemm", "cholesky", "eigh", "wait"
     bytes : bytes of "h2d" and "d2h"
     peak : the most bytes in use at a time
+    places : of each device, how many arrays were made on it
     ranges : names of the NVTX ranges that were opened, in order
     open_ranges : of each thread, how many are open
     """
@@ -44,6 +45,7 @@ class Machine:
         self.used = self.cached = self.peak = 0
         self.count: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
+        self.places: Counter[int] = Counter()
         self.failed_cholesky = 0
         self.failed_eigh = False
         self.ranges: list[str] = []
@@ -102,6 +104,7 @@ class Block:
                 f"Out of memory allocating {rounded:,} bytes (allocated so far: {machine.used:,})"
             )
         self.nbytes, self.place = rounded, machine.current
+        machine.places[self.place] += 1
         machine.cached = max(0, machine.cached - rounded)
         machine.used += rounded
         machine.peak = max(machine.peak, machine.used)

@@ -226,7 +226,9 @@ def classes_at_once(n_classes: int, q: int) -> int:
     """Return how many Gram matrices of q columns to ask for at a time."""
     if q > SMALL_SYSTEM:
         return 1
-    return min(n_classes, max(kernels.threads(), GRAMS // (8 * max(q, 1) ** 2)))
+    return min(
+        n_classes, GRAMS // (8 * max(q, 1) ** 2)
+    )  # 7 at least; not by threads: sums would have other bits
 
 
 def over_classes(n_classes: int, q: int, at_once: int | None, work: Callable[[slice], None]) -> None:
