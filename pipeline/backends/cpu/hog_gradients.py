@@ -36,7 +36,8 @@ def gradient(channel, row, first, x, y):
     x[0] = 0
     x[stop - 1] = 0
     start = 1 if first == 0 else 0
-    inner = min(first + stop, width - 1) - (first + start)
+    last = first + stop if first + stop < width - 1 else width - 1
+    inner = last - (first + start)
     left = mid[first + start - 1 :]
     right = mid[first + start + 1 :]
     target = x[start:]

@@ -133,8 +133,9 @@ def residual_rows(
     total,
 ) -> None:
     """Add to total (classes, q + 1), float64, sum_i e_ij (X_i - center) and sum_i e_ij, e the weighted residuals."""
-    prepare(_residual_rows, X, center, W, R, coef, intercept, total)
-    _residual_rows(X, center, W, R, coef, intercept, total)
+    arguments = (X, center, W, R, coef, intercept, np.empty(X.shape[1]), total)
+    prepare(_residual_rows, *arguments)
+    _residual_rows(*arguments)
 
 
 def apply_rows(
@@ -142,8 +143,9 @@ def apply_rows(
 ) -> None:
     """Write (X - center) coef' + intercept to out (n, J), worked out in float64; coef (J, q), intercept (J,)."""
     coef, intercept = coef.astype(np.float64, copy=False), intercept.astype(np.float64, copy=False)
-    prepare(_apply_rows, X, center, coef, intercept, out)
-    share_rows(lambda a, b: _apply_rows(X[a:b], center, coef, intercept, out[a:b]), len(X), X.size)
+    fit = center, coef, intercept
+    prepare(_apply_rows, X, *fit, np.empty(0), out)
+    share_rows(lambda a, b: _apply_rows(X[a:b], *fit, np.empty(X.shape[1]), out[a:b]), len(X), X.size)
 
 
 def weighted_sums(X: np.ndarray, s: np.ndarray, center: np.ndarray, *, squared: bool) -> np.ndarray:
@@ -195,7 +197,7 @@ def _gather(X, columns, center, out):
     """Two threads wait for memory: a row ahead, its cache lines are asked for. 128 of 3240 columns: 4.6 ms, now 3.0."""
     last = X.shape[0] - 1
     for i in range(X.shape[0]):
-        ahead = min(i + 1, last)
+        ahead = i + 1 if i < last else last
         for k in range(columns.size):
             prefetch(X, ahead, columns[k])
         for k in range(columns.size):
@@ -233,17 +235,16 @@ def _normal_tiles(gram, diagonal, xw, factor, scale, l2, begin, end):
     for i in range(begin, end):
         gram[i, i] = (diagonal[i] + factor * xw[i] * xw[i] + l2) * (scale[i] * scale[i])
     for first in range(begin, end, TILE):
-        last = min(first + TILE, end)
+        last = first + TILE if first + TILE < end else end
         for k in range(first + 1, q):
             x, s = factor * xw[k], scale[k]
-            for i in range(first, min(last, k)):
+            for i in range(first, k if k < last else last):
                 gram[k, i] = (gram[i, k] + x * xw[i]) * (s * scale[i])
 
 
 @summing_kernel
-def _apply_rows(X, center, coef, intercept, out):
+def _apply_rows(X, center, coef, intercept, x, out):
     q = X.shape[1]
-    x = np.empty(q)
     for i in range(X.shape[0]):
         for k in range(q):
             x[k] = X[i, k] - center[k]
@@ -255,9 +256,8 @@ def _apply_rows(X, center, coef, intercept, out):
 
 
 @summing_kernel
-def _residual_rows(X, center, W, R, coef, intercept, total):
+def _residual_rows(X, center, W, R, coef, intercept, x, total):
     q = X.shape[1]
-    x = np.empty(q)
     for i in range(X.shape[0]):
         for k in range(q):
             x[k] = X[i, k] - center[k]
@@ -274,7 +274,6 @@ def _residual_rows(X, center, W, R, coef, intercept, total):
 @kernel
 def _scaled_normal(out, scale, key0, key1, index, begin, end):
     n = out.size
-    z = np.empty(4)
     for block in range(begin, end):
         c0, c1, c2, c3 = np.uint64(block) & _LOW, np.uint64(block) >> _WORD, np.uint64(index), _STREAM
         k0, k1 = key0, key1
@@ -284,9 +283,15 @@ def _scaled_normal(out, scale, key0, key1, index, begin, end):
             k0, k1 = (k0 + _W0) & _LOW, (k1 + _W1) & _LOW
         radius = np.sqrt(-2.0 * np.log((np.float64(c0) + 0.5) * 2.0**-32))
         angle = 2.0 * np.pi * ((np.float64(c1) + 0.5) * 2.0**-32)
-        z[0], z[1] = radius * np.cos(angle), radius * np.sin(angle)
+        z0, z1 = radius * np.cos(angle), radius * np.sin(angle)
         radius = np.sqrt(-2.0 * np.log((np.float64(c2) + 0.5) * 2.0**-32))
         angle = 2.0 * np.pi * ((np.float64(c3) + 0.5) * 2.0**-32)
-        z[2], z[3] = radius * np.cos(angle), radius * np.sin(angle)
-        for i in range(min(4, n - 4 * block)):
-            out[4 * block + i] = scale * z[i]
+        z2, z3 = radius * np.cos(angle), radius * np.sin(angle)
+        at = 4 * block
+        out[at] = scale * z0
+        if at + 1 < n:
+            out[at + 1] = scale * z1
+        if at + 2 < n:
+            out[at + 2] = scale * z2
+        if at + 3 < n:
+            out[at + 3] = scale * z3
