@@ -77,8 +77,9 @@ def double(x):
 @pytest.mark.parametrize("known", [jit_parts.KNOWN, (0, 0)])
 def test_parts_work_with_a_version_of_numba_that_is_not_known(monkeypatch, known):
     monkeypatch.setattr(jit_parts, "KNOWN", known)
-    assert bool(jit_parts.options()) == (known != (0, 0))
-    monkeypatch.setattr(jit, "_PART", {**jit._PLAIN, **jit_parts.options()})
+    assert bool(jit_parts.options(part=True)) == (known != (0, 0))
+    monkeypatch.setattr(jit, "_PART", {**jit._PLAIN, **jit_parts.options(part=True)})
+    monkeypatch.setattr(jit, "_KERNEL", {"nogil": True, **jit_parts.options(part=False)})
     part = jit.part(double)
 
     def whole(x):

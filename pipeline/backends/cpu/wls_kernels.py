@@ -133,9 +133,8 @@ def residual_rows(
     total,
 ) -> None:
     """Add to total (classes, q + 1), float64, sum_i e_ij (X_i - center) and sum_i e_ij, e the weighted residuals."""
-    arguments = (X, center, W, R, coef, intercept, np.empty(X.shape[1]), total)
-    prepare(_residual_rows, *arguments)
-    _residual_rows(*arguments)
+    prepare(_residual_rows, X, center, W, R, coef, intercept, total)
+    _residual_rows(X, center, W, R, coef, intercept, total)
 
 
 def apply_rows(
@@ -143,9 +142,8 @@ def apply_rows(
 ) -> None:
     """Write (X - center) coef' + intercept to out (n, J), worked out in float64; coef (J, q), intercept (J,)."""
     coef, intercept = coef.astype(np.float64, copy=False), intercept.astype(np.float64, copy=False)
-    fit = center, coef, intercept
-    prepare(_apply_rows, X, *fit, np.empty(0), out)
-    share_rows(lambda a, b: _apply_rows(X[a:b], *fit, np.empty(X.shape[1]), out[a:b]), len(X), X.size)
+    prepare(_apply_rows, X, center, coef, intercept, out)
+    share_rows(lambda a, b: _apply_rows(X[a:b], center, coef, intercept, out[a:b]), len(X), X.size)
 
 
 def weighted_sums(X: np.ndarray, s: np.ndarray, center: np.ndarray, *, squared: bool) -> np.ndarray:
@@ -243,8 +241,9 @@ def _normal_tiles(gram, diagonal, xw, factor, scale, l2, begin, end):
 
 
 @summing_kernel
-def _apply_rows(X, center, coef, intercept, x, out):
+def _apply_rows(X, center, coef, intercept, out):
     q = X.shape[1]
+    x = np.empty(q)  # made here: the compiler knows that it overlaps no other array, a quarter of the time
     for i in range(X.shape[0]):
         for k in range(q):
             x[k] = X[i, k] - center[k]
@@ -256,8 +255,9 @@ def _apply_rows(X, center, coef, intercept, x, out):
 
 
 @summing_kernel
-def _residual_rows(X, center, W, R, coef, intercept, x, total):
+def _residual_rows(X, center, W, R, coef, intercept, total):
     q = X.shape[1]
+    x = np.empty(q)
     for i in range(X.shape[0]):
         for k in range(q):
             x[k] = X[i, k] - center[k]
