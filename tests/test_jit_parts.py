@@ -46,7 +46,7 @@ GENERAL = {"fast", "tile_rows", "tile_row", "accumulate", "fold_columns"}
 GRAY, DOUBTS = {"convert", "folded_gradient", "vertical"}, {"set_aside", "count_near", "too_large"}
 COLOUR = {"strongest", "gradient", "fold", "settle", "hypot"}
 FIT = {
-    "_sum_of_differences", "_sum_of_squares", "_working_rows", "_gather", "_add_products", "_pack", "_write",
+    "_sum_rows", "_working_rows", "_gather", "_add_products", "_pack", "_write",
     "_normal_tiles", "_residual_rows", "_apply_rows", "_advance_rows",
 }  # fmt: skip
 

@@ -151,13 +151,13 @@ def weighted_sums(X: np.ndarray, s: np.ndarray, center: np.ndarray, *, squared: 
     n, p = X.shape
     bounds = [n * i // SEGMENTS for i in range(SEGMENTS + 1)]
     totals = np.zeros((SEGMENTS, p))
-    sums = _sum_of_squares if squared else _sum_of_differences
-    prepare(sums, X, s, center, totals[0])
-    share(
-        lambda i: sums(X[bounds[i] : bounds[i + 1]], s[bounds[i] : bounds[i + 1]], center, totals[i]),
-        SEGMENTS,
-        parallel=X.size > SERIAL,
-    )
+    prepare(_sum_rows, X, s, center, squared, totals[0])
+
+    def segment(i: int) -> None:
+        rows = slice(bounds[i], bounds[i + 1])
+        _sum_rows(X[rows], s[rows], center, squared, totals[i])
+
+    share(segment, SEGMENTS, parallel=X.size > SERIAL)
     return np.add.reduce(totals)
 
 
@@ -210,20 +210,17 @@ def _center_rows(X, center, out):
 
 
 @kernel
-def _sum_of_differences(X, s, center, total):
+def _sum_rows(X, s, center, squared, total):
+    """One kernel for both sums: two took .1 s more to compile."""
     for i in range(X.shape[0]):
         w = s[i]
-        for k in range(X.shape[1]):
-            total[k] += w * (X[i, k] - center[k])
-
-
-@kernel
-def _sum_of_squares(X, s, center, total):
-    for i in range(X.shape[0]):
-        w = s[i]
-        for k in range(X.shape[1]):
-            d = X[i, k] - center[k]
-            total[k] += w * (d * d)
+        if squared:
+            for k in range(X.shape[1]):
+                d = X[i, k] - center[k]
+                total[k] += w * (d * d)
+        else:
+            for k in range(X.shape[1]):
+                total[k] += w * (X[i, k] - center[k])
 
 
 @kernel
