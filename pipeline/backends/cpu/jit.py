@@ -29,7 +29,13 @@ _PLAIN: dict[str, Any] = {
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
 }
-_PART = {**_PLAIN, **jit_parts.options()}
+_PART = {**_PLAIN, **jit_parts.options(part=True)}
+_KERNEL: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "no_cfunc_wrapper": True,
+    **jit_parts.options(part=False),
+}
 
 _SUMMING = {"reassoc", "contract", "nsz"}
 
@@ -63,7 +69,7 @@ def summing_kernel(function: Callable) -> Any:
 
 
 def _kept(function: Callable, **options: Any) -> Any:
-    compiled = numba.njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, **options)(function)
+    compiled = numba.njit(**_KERNEL, **options)(function)
     try:
         compiled.enable_caching()
     except RuntimeError as error:  # neither the package's folder nor the user's cache folder is writable
