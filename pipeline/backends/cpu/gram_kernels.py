@@ -17,7 +17,8 @@ def _pack(X, center, rows, weights, m, begin, end, lanes, out):
     q = X.shape[1]
     o = 0
     for k in range(begin, end, V):
-        later = min(k + AHEAD, min(end, q) - 1)
+        last = (end if end < q else q) - 1
+        later = k + AHEAD if k + AHEAD < last else last
         for i in range(m):
             prefetch(X, rows[i], later)
             if k + V <= q:
@@ -50,7 +51,7 @@ def add_products(X, center, W, R, begin, end, a, b, width, shape, both, tiles, s
     sums[:] = 0.0
     for start in range(begin, end, most):
         m = np.intp(0)  # of a literal 0, Numba would compile a version of _pack
-        for i in range(start, min(start + most, end)):
+        for i in range(start, start + most if start + most < end else end):
             used = False
             for c in range(C):
                 w = W[i, c]
@@ -91,12 +92,15 @@ def add_panel_products(data, n, W, R, begin, end, a, b, width, shape, both, tile
     C, A, V, H = len(classes), len(columns), len(lanes), len(half[3])
     P, count, step = width // V, data.shape[1], ROWS * V
     X, weights, responses = data.reshape(-1), W.reshape(-1), R.reshape(-1)
-    here, there = min(P, count - a // V), min(P, count - b // V)
-    ones = np.ones(step, data.dtype)
+    here, there = count - a // V, count - b // V
+    here, there = (P if here > P else here), (P if there > P else there)
+    ones = np.empty(step, data.dtype)
+    ones[:] = 1.0
     tiles[:] = 0.0
     sums[:] = 0.0
     for block in range(begin, end):
-        first, m = block * ROWS, min(ROWS, n - block * ROWS)
+        first = block * ROWS
+        m = ROWS if n - first > ROWS else n - first
         mine, theirs = (block * count + a // V) * step, (block * count + b // V) * step
         for p in range(here):
             t = (p * P - (p * (p - 1) // 2 if a == b else 0)) * C * V * V
@@ -128,12 +132,14 @@ def add_panel_products_of_one(data, n, W, R, begin, end, a, b, width, shape, bot
     A, V = len(columns), len(lanes)
     P, count, step = width // V, data.shape[1], ROWS * V
     X = data.reshape(-1)
-    here, there = min(P, count - a // V), min(P, count - b // V)
+    here, there = count - a // V, count - b // V
+    here, there = (P if here > P else here), (P if there > P else there)
     left, pairs, none = np.empty(here * step, X.dtype), np.empty(step, X.dtype), np.empty(0, X.dtype)
     tiles[:] = 0.0
     sums[:] = 0.0
     for block in range(begin, end):
-        first, m = block * ROWS, min(ROWS, n - block * ROWS)
+        first = block * ROWS
+        m = ROWS if n - first > ROWS else n - first
         mine, theirs = (block * count + a // V) * step, (block * count + b // V) * step
         for p in range(here):
             for i in range(m):
@@ -182,6 +188,7 @@ def write(tiles, gram, a, b, width, q, sizes, begin, end):
                         for s in range(B):
                             column = b + (r * B + s) * V
                             wanted = c < gram.shape[0] and row < q and (r * B + s >= p or a != b)
-                            for u in range(min(V, q - column) if wanted else 0):
+                            here = V if q - column > V else q - column
+                            for u in range(here if wanted else 0):
                                 gram[c, row, column + u] = tiles[0, t + u]
                             t += V

@@ -141,15 +141,16 @@ def _gather(X, columns, center, data, begin, end, lanes):
     panels = data.shape[1]
     flat = data.reshape(-1)
     for block in range(begin, end):
-        for r in range(min(ROWS, n - block * ROWS)):
+        left = n - block * ROWS
+        for r in range(ROWS if left > ROWS else left):
             i = block * ROWS + r
-            ahead = min(i + 1, n - 1)
+            ahead = i + 1 if i + 1 < n else i
             for k in range(q):
                 prefetch(X, ahead, columns[k])
             for panel in range(panels):
                 o = np.uintp(((block * panels + panel) * ROWS + r) * V)
                 first = np.uintp(panel * V)
-                filled = np.uintp(min(V, q - panel * V))
+                filled = np.uintp(V if q - panel * V > V else q - panel * V)
                 for v in range(filled):
                     column = columns[first + v]
                     flat[o + v] = X[i, column] - center[column]
@@ -162,7 +163,8 @@ def _apply(data, coef, intercept, out, begin, end):
     panels, V = data.shape[1], data.shape[3]
     x = np.empty(panels * V)
     for block in range(begin, end):
-        for r in range(min(ROWS, out.shape[0] - block * ROWS)):
+        left = out.shape[0] - block * ROWS
+        for r in range(ROWS if left > ROWS else left):
             for panel in range(panels):
                 for v in range(V):
                     x[panel * V + v] = data[block, panel, r, v]
@@ -178,7 +180,8 @@ def _residuals(data, W, R, coef, intercept, total, begin, end):
     panels, V = data.shape[1], data.shape[3]
     x = np.empty(panels * V)
     for block in range(begin, end):
-        for r in range(min(ROWS, W.shape[0] - block * ROWS)):
+        left = W.shape[0] - block * ROWS
+        for r in range(ROWS if left > ROWS else left):
             i = block * ROWS + r
             for panel in range(panels):
                 for v in range(V):

@@ -86,10 +86,11 @@ def _add_moments(X, shift, weights, begin, end, first_set, last_set, shape, tota
     n, p, size = weights.shape[1], X.shape[1], 3 * C * V
     panels, full = total.shape[1], p // V
     flat, numbers = weights.reshape(-1), total.reshape(-1)
-    rest = np.zeros((ROWS, V), X.dtype)  # the last columns, filled up with zeros
+    rest = np.empty((ROWS, V), X.dtype)  # the last columns, filled up with zeros
+    rest[:] = 0.0
     total[first_set:last_set] = 0.0
     for start in range(begin, end, ROWS):
-        m = min(ROWS, end - start)
+        m = ROWS if end - start > ROWS else end - start
         if full < panels:
             for i in range(m):
                 for v in range(p - full * V):
@@ -97,8 +98,10 @@ def _add_moments(X, shift, weights, begin, end, first_set, last_set, shape, tota
         for first in range(0, panels, STRIP):
             for c in range(first_set, last_set):
                 w = (c * n + start) * 2 * C
-                for panel in range(first, min(first + STRIP, full)):
-                    later = min(panel * V + AHEAD, p - 1) if c == first_set else panel * V
+                for panel in range(first, first + STRIP if first + STRIP < full else full):
+                    later = panel * V + AHEAD
+                    if c > first_set or later >= p:
+                        later = panel * V
                     t = (c * panels + panel) * size
                     add_moment_tile(X, start, panel * V, shift, flat, w, m, numbers, t, classes, later)
         for c in range(first_set, last_set if full < panels else first_set):
