@@ -1,4 +1,4 @@
-"""Compile kernels and their parts by what they need of Numba: in two thirds of the time, to the same machine code.
+"""Compile kernels and their parts by what they need of Numba: in less time, to the same results.
 
 Numba optimises every function and makes machine code of it, and does so again with the code in each caller: a loop
 that lies three calls deep is vectorised four times. A part is never called but from a kernel, so the kernel's turn is
