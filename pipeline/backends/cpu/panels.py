@@ -169,10 +169,7 @@ def _apply(data, coef, intercept, out, begin, end):
                 for v in range(V):
                     x[panel * V + v] = data[block, panel, r, v]
             for j in range(coef.shape[0]):
-                f = intercept[j]
-                for k in range(x.size):
-                    f += x[k] * coef[j, k]
-                out[block * ROWS + r, j] = f
+                out[block * ROWS + r, j] = kernels.value(x, coef, intercept, j)
 
 
 @summing_kernel
@@ -187,10 +184,5 @@ def _residuals(data, W, R, coef, intercept, total, begin, end):
                 for v in range(V):
                     x[panel * V + v] = data[block, panel, r, v]
             for j in range(coef.shape[0]):
-                f = intercept[j]
-                for k in range(x.size):
-                    f += x[k] * coef[j, k]
-                e = R[i, j] - W[i, j] * f
-                for k in range(x.size):
-                    total[j, k] += e * x[k]
-                total[j, x.size] += e
+                e = R[i, j] - W[i, j] * kernels.value(x, coef, intercept, j)
+                kernels.add_products(x, e, total, j)

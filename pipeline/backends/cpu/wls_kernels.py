@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import numba
 import numpy as np
 
-from pipeline.backends.cpu.jit import kernel, prepare, summing_kernel
+from pipeline.backends.cpu.jit import kernel, prepare, summing_kernel, summing_part
 from pipeline.backends.philox import MULTIPLIER, NORMAL_STREAM, ROUNDS, WEYL
 
 SEGMENTS = 8  # parts into which rows are cut, whatever the number of threads
@@ -242,35 +242,43 @@ def _normal_tiles(gram, diagonal, xw, factor, scale, l2, begin, end, out):
                 out[k, i] = (gram[i, k] + x * xw[i]) * (s * scale[i])
 
 
+@summing_part
+def value(x, coef, intercept, j):
+    """Return intercept[j] + x' coef[j]."""
+    f = intercept[j]
+    for k in range(x.size):
+        f += x[k] * coef[j, k]
+    return f
+
+
+@summing_part
+def add_products(x, e, total, j):
+    """Add e x, and e itself, to total[j]."""
+    for k in range(x.size):
+        total[j, k] += e * x[k]
+    total[j, x.size] += e
+
+
 @summing_kernel
 def _apply_rows(X, center, coef, intercept, out):
-    q = X.shape[1]
-    x = np.empty(q)  # made here: the compiler knows that it overlaps no other array, a quarter of the time
+    x = np.empty(
+        X.shape[1]
+    )  # made here: the compiler knows that it overlaps no other array, a quarter of the time
     for i in range(X.shape[0]):
-        for k in range(q):
+        for k in range(x.size):
             x[k] = X[i, k] - center[k]
         for j in range(coef.shape[0]):
-            f = intercept[j]
-            for k in range(q):
-                f += x[k] * coef[j, k]
-            out[i, j] = f
+            out[i, j] = value(x, coef, intercept, j)
 
 
 @summing_kernel
 def _residual_rows(X, center, W, R, coef, intercept, total):
-    q = X.shape[1]
-    x = np.empty(q)
+    x = np.empty(X.shape[1])
     for i in range(X.shape[0]):
-        for k in range(q):
+        for k in range(x.size):
             x[k] = X[i, k] - center[k]
         for j in range(coef.shape[0]):
-            f = intercept[j]
-            for k in range(q):
-                f += x[k] * coef[j, k]
-            e = R[i, j] - W[i, j] * f
-            for k in range(q):
-                total[j, k] += e * x[k]
-            total[j, q] += e
+            add_products(x, R[i, j] - W[i, j] * value(x, coef, intercept, j), total, j)
 
 
 @kernel
