@@ -4,7 +4,8 @@
 
 n = 10,000, q = 128 of p = 3240, 10 classes, float32; the scores are those of bench_boost.py. A figure is
 milliseconds of a round, `--rounds` in a row, with one thread and with all, taken in turns; medians, with the range of
-the whole round. "The rest" is what is left of the round. The floors are those of all threads, in the same pass:
+the whole round. The columns of a round are gathered by threads that are idle while the systems of the round before are
+solved: what is timed is the wait for them. "The rest" is what is left of the round. The floors are those of all threads, in the same pass:
 n q^2 operations per class for the Gram matrices and q^3 / 3 to factorise them, at the rate of a large product,
 and the cache lines that hold the columns, at the rate at which X is read.
 """
@@ -20,12 +21,13 @@ from typing import Any
 import numpy as np
 from bench_boost import L2, problem, product_rate, read_rate, run_rounds, seconds
 
+from pipeline.boosting.columns import Columns
 from pipeline.boosting.learners import Subspace
 from pipeline.profiling.counts_rounds import lines_read
 
-PARTS = {  # name: functions of the backend
+PARTS = {  # name: functions of the backend, or of the class that has the columns of a round
     "Gram matrices and the other sums": ("wls", ("sums",)),
-    "gathering the columns": ("wls", ("gather",)),
+    "waiting for the columns": ("columns", ("start", "settle")),
     "factorising and solving": ("wls", ("solve", "residual_sums", "refine")),
     "values of the step": ("wls", ("apply",)),
     "scores, loss": ("scores", ("advance",)),
@@ -39,14 +41,15 @@ def timed(backend: Any, spent: dict[str, float]) -> Iterator[None]:
     """Let the functions of PARTS add their seconds to `spent`."""
     before = []
     for part, (module, functions) in PARTS.items():
+        owner = Columns if module == "columns" else getattr(backend, module)
         for name in functions:
-            before.append((getattr(backend, module), name, getattr(getattr(backend, module), name)))
-            setattr(getattr(backend, module), name, clocked(before[-1][2], spent, part))
+            before.append((owner, name, getattr(owner, name)))
+            setattr(owner, name, clocked(before[-1][2], spent, part))
     try:
         yield
     finally:
-        for module, name, function in before:
-            setattr(module, name, function)
+        for owner, name, function in before:
+            setattr(owner, name, function)
 
 
 def clocked(function: Callable, spent: dict[str, float], part: str) -> Callable:
