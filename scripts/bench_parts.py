@@ -4,10 +4,10 @@
 
 n = 10,000, q = 128 of p = 3240, 10 classes, float32; the scores are those of bench_boost.py. A figure is
 milliseconds of a round, `--rounds` in a row, with one thread and with all, taken in turns; medians, with the range of
-the whole round. The columns of a round are gathered by threads that are idle while the systems of the round before are
-solved: what is timed is the wait for them. "The rest" is what is left of the round. The floors are those of all threads, in the same pass:
-n q^2 operations per class for the Gram matrices and q^3 / 3 to factorise them, at the rate of a large product,
-and the cache lines that hold the columns, at the rate at which X is read.
+the whole round. The columns of a round are gathered by threads that are idle while the systems of the round before
+are solved: what is timed is the wait for them. "The rest" is what is left of the round. The floors are those of all
+threads, in the same pass: n q^2 operations per class for the Gram matrices and q^3 / 3 to factorise them, at the rate
+of a large product, and the cache lines that hold the columns, at the rate at which X is read.
 """
 
 from __future__ import annotations
