@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import signal
 import sys
@@ -136,6 +137,24 @@ def test_a_run_out_of_core_goes_on_with_its_blocks(call, monkeypatch, capsys, tm
     status, _, err = call("train", *words, "hydra.run.dir=other")
     assert status == 0, err
     assert contents("other/model.npz") != contents("whole/model.npz")  # it would show
+
+
+@pytest.mark.parametrize("free", [60, 150, 300, 900])
+def test_blocks_are_of_round_numbers(free):
+    """A little more or less in the process leaves the length of a block, and the bits of sums, as they are."""
+    from pipeline.scale import memory
+
+    work = memory.Work(**{
+        **dict.fromkeys(inspect.signature(memory.Work).parameters, 0),
+        "p": 3240, "q": 128, "classes": 10, "fitted": 10, "item": 4, "kept": 2880, "feature": 4,
+        "random": False, "componentwise": False,
+    })  # fmt: skip
+    found = {
+        memory.division(memory.Budget(10**9, 10**9 - memory.MARGIN - free * 10**6 - more), work, 10_000)[0]
+        for more in range(0, 10**6, 10**5)
+    }
+    assert len(found) == 1
+    assert found.pop().bit_count() <= 2
 
 
 # Histograms of 12 kB an image, so that a chunk, an eighth of what is free, holds few.

@@ -138,7 +138,8 @@ class Work:
 def division(budget: Budget, work: Work, n: int) -> tuple[int, int]:
     """Return the rows of a block and the bytes for Gram matrices of more classes, with `n` training rows.
 
-    Half of what is left goes to Gram matrices of more classes, so that a pass serves them all.
+    Half of what is left goes to Gram matrices of more classes, so that a pass serves them all. The bits of sums follow
+    from the length of a block, so that is a round number: it seldom changes with what else the process holds.
 
     Raises
     ------
@@ -149,6 +150,8 @@ def division(budget: Budget, work: Work, n: int) -> tuple[int, int]:
     rows = budget.rows(fixed + work.grams(1), work.per_row(), "training")
     if rows * work.per_row() > budget.free // 2:
         rows = max(min(rows, 2048), rows // 2)
+    unit = 1 << max(0, rows.bit_length() - 2)
+    rows = rows // unit * unit
     return rows, max(0, budget.free - fixed - work.grams(0) - rows * work.per_row())
 
 
