@@ -20,7 +20,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline import archive, config, interrupts
-from pipeline.errors import ClusterError, LimitError, OutputError, ResumeError
+from pipeline.errors import (
+    ChangedError,
+    ClusterError,
+    DataError,
+    LimitError,
+    OutputError,
+    PipelineError,
+    ResumeError,
+)
+from pipeline.files import settle
 
 FOLDER = "checkpoints"
 FORMAT = "hogboost-checkpoint"
@@ -28,6 +37,12 @@ VERSION = 1
 KEPT = 2
 AGAIN = "no checkpoint was written yet: give the same command again"
 _NAME = re.compile(r"round_(\d+)\.npz")
+# What a run writes whole or not at all, see files.atomic; a kill leaves it under a name that only this program gives.
+WHOLE = (
+    *("config.yaml", "model.npz", "metrics.json", "predictions.csv", "duplicates.csv"),
+    *("confusion_matrix.png", "cell_importance.png", "learning_curve.png"),
+)
+_HALF = re.compile(rf"\.(?:{'|'.join(map(re.escape, WHOLE))}|{_NAME.pattern})\.[a-z0-9_]+\.part")
 # Settings that a resumed run may change: the model does not depend on them, or the images prove that it does not.
 HARMLESS = frozenset(
     {
@@ -207,6 +222,7 @@ class Keeper:
     def _save(self, rounds: int, fit: State) -> None:
         if self._content is None:
             self._content = self.content()
+            settle(self.run_dir)  # a checkpoint on the disk is of no use in a folder that is not
         path = Path(self.run_dir) / FOLDER / f"round_{rounds:06d}.npz"
         write(path, fit, self._content)
         self._kept = [*(one for one in self._kept if one != path), path][-KEPT:]
@@ -220,9 +236,9 @@ class Keeper:
                 path.unlink()
 
     def sweep(self) -> None:
-        """Remove what a killed run left half-written; nobody else may be at work in the folder."""
+        """Remove what a killed run left half-written, by its names; nobody else may be at work in the folder."""
         for folder in (Path(self.run_dir), Path(self.run_dir) / FOLDER):
-            self._remove(set(folder.glob(".*.part")))
+            self._remove({path for path in folder.glob(".*.part") if _HALF.fullmatch(path.name)})
 
     def close(self) -> None:
         """Remove the checkpoints: the run is complete."""
@@ -232,32 +248,46 @@ class Keeper:
 
     @contextmanager
     def telling(self) -> Iterator[None]:
-        """Add how to go on to a signal, a full disk or a lost cluster that ends the block, if there is a checkpoint."""
+        """Add how to go on to whatever ends the block and is no fault of the program, if there is a checkpoint."""
         try:
             yield
         except interrupts.Stopped as error:
             if not error.advice:
                 error.advice = f"; {self._way_on() if self._kept else AGAIN}"
             raise
-        except OutputError as error:
-            if not self._kept:
+        except (PipelineError, OSError) as error:
+            told = self._told_with_way_on(error) if self._kept else self._told_without(error)
+            if told is None:
                 raise
-            raise OutputError(f"{error}; mend that, then {self._way_on()}") from error
-        except LimitError as error:
-            if self.found is None:
-                raise
-            raise LimitError(f"{error} (a resumed run keeps its limit: train anew)") from error
-        except ClusterError as error:
-            if not self._kept and not self.begun:
-                raise
-            if not self._kept:
-                raise ClusterError(f"{error}; {AGAIN}") from error
-            raise ClusterError(f"{error}; then {self._way_on()}") from error
-        except OSError as error:  # a library's: what this program writes raises OutputError
-            if not self._kept or error.errno not in _FULL:
-                raise
-            what = f"{error.filename or self.run_dir}: {error.strerror}"
-            raise OutputError(f"{what}; make room, then {self._way_on()}") from error
+            raise told from error
+
+    def _told_without(self, error: Exception) -> PipelineError | None:
+        """Return what to tell of an error where there is no checkpoint; None: the error itself."""
+        if isinstance(error, ClusterError) and self.begun:
+            return ClusterError(f"{error}; {AGAIN}")
+        return None
+
+    def _told_with_way_on(self, error: Exception) -> PipelineError | None:
+        """Return an error with the way to go on; None if it says itself what to do."""
+        way = self._way_on()
+        told: PipelineError | None = None
+        if isinstance(error, ChangedError):
+            told = DataError(error.going_on(way))
+        elif (
+            isinstance(error, DataError) and self._n_rounds
+        ):  # before any round images are told with a remedy
+            told = DataError(f"{error}; mend that, then {way}")
+        elif isinstance(error, OutputError):
+            told = OutputError(f"{error}; mend that, then {way}")
+        elif isinstance(error, LimitError) and self.found is not None:
+            told = LimitError(f"{error} (a resumed run keeps its limit: train anew)")
+        elif isinstance(error, ClusterError):
+            told = ClusterError(f"{error}; then {way}")
+        elif (
+            isinstance(error, OSError) and error.errno in _FULL
+        ):  # a library's: this program's are OutputError
+            told = OutputError(f"{error.filename or self.run_dir}: {error.strerror}; make room, then {way}")
+        return told
 
     def _way_on(self) -> str:
         match = _NAME.fullmatch(self._kept[-1].name)

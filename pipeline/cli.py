@@ -20,10 +20,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from pipeline import config, interrupts, postponed
+from pipeline import config, interrupts, postponed, run_folder
 from pipeline.commands import COMMANDS
 from pipeline.errors import ConfigError, OutputError
-from pipeline.files import expanded, occupied
+from pipeline.files import atomic, expanded, occupied
 from pipeline.interrupts import Stopped
 from pipeline.messages import hint, is_users, one_line
 from pipeline.overrides import CONF, check, groups_of, quoted, sorted_out
@@ -126,7 +126,7 @@ def _command(name: str, arguments: list[str], started: float) -> int:
     for override in overrides:
         key, _, value = override.partition("=")
         if key == "hydra.run.dir" and "$" not in value and name != "doctor" and folder is None:
-            _refuse_used(Path(value.strip("'\"")))  # before Hydra writes there
+            run_folder.refuse_used(Path(value.strip("'\"")))  # before Hydra writes there
     if "--version" in flags:
         return _dispatch(["--version"], started)
     if {"-h", "--help"} & set(flags):
@@ -134,16 +134,23 @@ def _command(name: str, arguments: list[str], started: float) -> int:
         return 0
     if folder is not None and "--cfg" not in flags and "-c" not in flags:
         overrides += resumed.prepared(folder, given, sweep)
-    return _run(name, [*overrides, *flags], started)  # argparse wants the overrides together
+    if {"--cfg", "-c", "--info", "-i", "--hydra-help"} & set(flags):  # nothing is run
+        return _run(name, [*overrides, *flags], started, None)
+    overrides, notes = run_folder.taken_over(name, overrides)
+    with run_folder.sweep_kept(overrides) if sweep else nullcontext():
+        return _run(name, [*overrides, *flags], started, notes)  # argparse wants the overrides together
 
 
-def _run(name: str, arguments: list[str], started: float) -> int:
-    """Let Hydra compose the settings, and run the command once, or once per job of a sweep."""
+def _run(name: str, arguments: list[str], started: float, notes: str | None) -> int:
+    """Let Hydra compose the settings, and run the command once, or once per job of a sweep.
+
+    `notes` is the sub-folder of the run folder for what Hydra would write.
+    """
     import hydra
     from hydra.errors import HydraException
 
     outcomes: list[Outcome] = []
-    task = _task(name, outcomes, started)
+    task = _task(name, outcomes, started, notes)
     sys.argv = [f"pipeline {name}", *arguments]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then hands its errors to us instead of printing and exiting
     try:
@@ -163,22 +170,6 @@ def _run(name: str, arguments: list[str], started: float) -> int:
     return 2 if any(outcome.failure for outcome in outcomes) else 0
 
 
-def _refuse_used(folder: Path) -> None:
-    """Refuse a run folder that holds a model or checkpoints: its files belong to the run that wrote them."""
-    from pipeline import checkpoint
-
-    if (folder / "model.npz").exists():
-        raise OutputError(
-            f"the run folder {folder} already holds model.npz of another run, which this one would overwrite; "
-            "give another hydra.run.dir=..., leave it out, or move that folder"
-        )
-    if checkpoint.listed(folder):
-        raise OutputError(
-            f"the run folder {folder} holds checkpoints of a run that was cut short; go on with it: "
-            f"{checkpoint.command(folder)}, or give another hydra.run.dir=..."
-        )
-
-
 def _refuse_same_out(settings: Any, written: set[str]) -> None:
     """Refuse the file of another job of the same sweep."""
     out = getattr(settings, "out", None)
@@ -193,7 +184,9 @@ def _refuse_same_out(settings: Any, written: set[str]) -> None:
     written.add(place)
 
 
-def _task(name: str, outcomes: list[Outcome], started: float) -> Callable[[Any], float | None]:
+def _task(
+    name: str, outcomes: list[Outcome], started: float, notes: str | None
+) -> Callable[[Any], float | None]:
     """Return the function that Hydra calls for each job. A user's mistake is recorded, so a sweep goes on."""
     written: set[str] = set()  # what out= of the jobs so far names
 
@@ -207,7 +200,7 @@ def _task(name: str, outcomes: list[Outcome], started: float) -> Callable[[Any],
         try:
             folder = Path(HydraConfig.get().runtime.output_dir)
             with nullcontext() if name == "doctor" else occupied(folder):
-                settings = _settings(cfg, name)
+                settings = _settings(cfg, name, notes)
                 _refuse_same_out(settings, written)
                 if name not in ("benchmark", "doctor", "pack"):
                     postponed.import_sklearn()
@@ -229,7 +222,7 @@ def _task(name: str, outcomes: list[Outcome], started: float) -> Callable[[Any],
     return task
 
 
-def _settings(cfg: Any, name: str) -> Any:
+def _settings(cfg: Any, name: str, notes: str | None) -> Any:
     """Return the composed settings as dataclasses, and keep them, resolved, in the run folder."""
     import logging
 
@@ -237,22 +230,21 @@ def _settings(cfg: Any, name: str) -> Any:
     from omegaconf import OmegaConf
 
     from pipeline import resumed
-    from pipeline.files import atomic
 
     OmegaConf.update(cfg, "run_dir", HydraConfig.get().runtime.output_dir)
     resuming = name == "train" and cfg.resume is not None
     if resuming:
         cfg = resumed.settings(cfg, list(HydraConfig.get().overrides.task))
     elif name != "doctor":
-        _refuse_used(Path(cfg.run_dir))
+        run_folder.refuse_used(Path(cfg.run_dir))
     missing = sorted(OmegaConf.missing_keys(cfg))
     if missing:
         raise ConfigError(f"{missing[0]} must be given: {missing[0]}=...")
     logging.captureWarnings(True)
     settings: Any = OmegaConf.to_object(cfg)  # runs the range checks of the schema
-    if HydraConfig.get().output_subdir is not None and not resuming:  # what the run began with stays as it is
-        path = Path(settings.run_dir) / "config.yaml"
-        with atomic(path) as stream:
+    if notes is not None and not resuming:  # what the run began with stays as it is
+        run_folder.write_notes(cfg, Path(settings.run_dir) / notes)
+        with atomic(Path(settings.run_dir) / "config.yaml") as stream:
             stream.write(OmegaConf.to_yaml(cfg, resolve=True))
     return settings
 

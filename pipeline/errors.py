@@ -21,6 +21,30 @@ class DataError(PipelineError):
     """Images, labels or a data set that cannot be used as asked."""
 
 
+class ChangedError(DataError):
+    """What a run has listed or written itself is not as it was: a file of the images, a chunk, what a file gives.
+
+    It may go on from its last checkpoint: who knows of one tells :meth:`going_on`.
+
+    Attributes
+    ----------
+    found : what is otherwise, and than what
+    again : what to do where there is no checkpoint
+    mend : what to do before the run goes on from one, or nothing
+    """
+
+    def __init__(self, found: str, again: str = "start the run again", mend: str = "") -> None:
+        super().__init__(found, again, mend)  # all of them: a worker sends it home
+        self.found, self.again, self.mend = found, again, mend
+
+    def __str__(self) -> str:
+        return f"{self.found}; {self.again}"
+
+    def going_on(self, way: str) -> str:
+        """Return the message of a run with a checkpoint; `way` is how it goes on."""
+        return "; ".join([self.found, f"{self.mend}, then {way}" if self.mend else way])
+
+
 class ModelError(PipelineError):
     """A model file that cannot be read, or that does not fit the images it is given."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,13 +72,30 @@ def occupied(folder: Path, advice: str = "give another hydra.run.dir=...") -> It
         os.close(descriptor)
 
 
+def settle(folder: str | Path) -> None:
+    """Make a folder survive a power failure, and those above it: another's code made them, and flushed none.
+
+    Raises
+    ------
+    OutputError
+        If the disk refuses.
+    """
+    try:
+        for above in Path(folder).absolute().parents:
+            if not os.access(above, os.W_OK):  # nothing was made there
+                return
+            _sync_folder(above)
+    except OSError as error:
+        raise OutputError(f"{folder} cannot be flushed to the disk: {error.strerror or error}") from error
+
+
 @contextmanager
 def atomic(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a temporary file that becomes `path` when the block ends well, and vanishes when it does not.
 
     The temporary file lies in the folder of `path`, so the last step is a rename, and an old file at `path`
-    stays whole until then. Data and folder are flushed to the disk first. A link is followed: what it points to
-    is replaced, not the link. A device or pipe is written straight into, since a rename would replace it.
+    stays whole until then. Data, rename and new folders are flushed to the disk. A link is followed: what it points
+    to is replaced, not the link. A device or pipe is written straight into, since a rename would replace it.
 
     Parameters
     ----------
@@ -89,7 +107,8 @@ def atomic(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     Raises
     ------
     OutputError
-        If the file cannot be written (no permission, disk full, ...).
+        If the file cannot be written (no permission, disk full, ...): then an older one is unchanged, unless the
+        message says that the new one is there and may not be on the disk yet.
     """
     path = Path(path)
     straight = path.exists() and not path.is_dir() and (not path.is_file() or path.parts[:2] == ("/", "dev"))
@@ -98,7 +117,7 @@ def atomic(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     text: dict[str, Any] = {}
     if "b" not in mode:
         text = {"encoding": "utf-8", "errors": "surrogateescape", "newline": ""}
-    temporary = None
+    temporary, replaced = None, False
     try:
         _check_place(path)
         if straight:
@@ -113,15 +132,23 @@ def atomic(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
             os.fsync(stream.fileno())
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
-        temporary = None
+        temporary, replaced = None, True
         _sync_folder(path.parent)
     except OSError as error:
-        raise OutputError(
-            f"{path} cannot be written: {error.strerror or error}; an older file there is unchanged"
-        ) from error
+        raise _not_written(path, error, replaced) from error
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def _not_written(path: Path, error: OSError, replaced: bool) -> OutputError:
+    why = error.strerror or error
+    if not replaced:
+        return OutputError(f"{path} cannot be written: {why}; an older file there is unchanged")
+    return OutputError(
+        f"{path} is written, but its folder cannot be flushed to the disk: {why}; a power failure may take it: look at "
+        "the disk, and copy it elsewhere"
+    )
 
 
 def _check_place(path: Path) -> None:
@@ -131,21 +158,53 @@ def _check_place(path: Path) -> None:
     blocking = next((parent for parent in path.parents if parent.exists() and not parent.is_dir()), None)
     if blocking is not None:
         raise NotADirectoryError(errno.ENOTDIR, f"{blocking} is not a folder")
+    new = [parent for parent in (path.parent, *path.parent.parents) if not parent.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
+    for folder in new:  # the name of each lies in the one above
+        _sync_folder(folder.parent)
 
 
-def _umask() -> int:
-    mask = os.umask(0)  # there is no other way to read it
+def _told_mask() -> int | None:
+    """Return the mask for new files where the system tells it without its being set."""
+    try:
+        with open("/proc/self/status", "rb") as stream:  # Linux
+            found = re.search(rb"^Umask:\s*([0-7]+)$", stream.read(), re.MULTILINE)
+    except OSError:
+        return None
+    return None if found is None else int(found[1], 8)
+
+
+def _set_mask() -> int:
+    mask = os.umask(0o077)  # should anybody make a file at this moment, others cannot read it
     os.umask(mask)
     return mask
 
 
+# Elsewhere it is set to be read: once, when this is imported, since later other threads make files, too.
+_FIRST_MASK = _set_mask() if _told_mask() is None else 0o077
+
+
+def _umask() -> int:
+    found = _told_mask()
+    return _FIRST_MASK if found is None else found
+
+
 def _sync_folder(folder: Path) -> None:
-    """Make the rename itself survive a power failure; Windows cannot open a folder and needs no such step."""
+    """Make what was renamed or made in a folder survive a power failure.
+
+    Windows cannot open a folder and needs no such step. A folder that may be written and not read cannot be asked for
+    it, and some file systems know none.
+    """
     if os.name == "nt":
         return
-    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except PermissionError:
+        return
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):
+            raise
     finally:
         os.close(descriptor)

@@ -2,14 +2,15 @@
 
     python scripts/bench_boost.py --rounds 7
 
-A round is softmax, working responses, the learner's fit for all classes, the update of the scores and the loss.
-Twenty rounds in a row are timed, as in a fit, and divided by twenty (three of random_features, one of ridge). The
-measurements are interleaved: the floor, each learner, statsmodels, and again; the table gives medians, the range, and
-ratios taken within a pass. The floor of a learner is what its round cannot do without, at rates measured in the same
-pass: n q^2 + q^3 / 3 operations per class for a Gram matrix and its Cholesky factorisation and 2 n p q for a random
-projection, at the rate of a large matrix product; the cache lines that hold the columns of subspace, and X for
-componentwise, at the rate at which X is read. componentwise has a second floor in the last column, its 6 n p
-operations per class at the rate of a large product: it cannot be faster than the slower of the two.
+A round is softmax, working responses, the learner's fit for all classes, the update of the scores and the loss. Twenty
+rounds in a row are timed, as in a fit, and divided by twenty (three of random_features, one of ridge). The
+measurements are interleaved: the floor, each learner, statsmodels, and again; the table gives medians, ranges in
+brackets, and ratios taken within a pass (of what is timed once: within the first). The floor of a learner is what its
+round cannot do without, at rates measured in the same pass: n q^2 + q^3 / 3 operations per class for a Gram matrix and
+its Cholesky factorisation and 2 n p q for a random projection, at the rate of a large matrix product; the cache lines
+that hold the columns of subspace, and X for componentwise, at the rate at which X is read. componentwise has a second
+floor in the last column, its 6 n p operations per class at the rate of a large product: it cannot be faster than the
+slower of the two.
 
 statsmodels fits the very columns of the round (random features are given to it ready-made). Its seconds are
 extrapolated: one class, times the number of classes; for componentwise, 20 features of one class, times features
@@ -37,6 +38,9 @@ from pipeline.boosting.team import Team
 from pipeline.profiling.counts_rounds import lines_read
 
 L2 = 1.0
+# Seconds before a timing. OpenBLAS's second thread looks for more work for about 100 ms after a product (2^28 cycles,
+# OPENBLAS_THREAD_TIMEOUT), on a core that what is timed next would get: rounds after one took 33 ms instead of 18.
+REST = 0.2
 
 
 def arguments() -> argparse.Namespace:
@@ -111,10 +115,18 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
+def rested(work: Callable[[], object]) -> float:
+    """Return the seconds of work that begins when no thread of earlier work is busy any more, see REST."""
+    time.sleep(REST)
+    return seconds(work)
+
+
 def product_rate(size: int = 2048) -> float:
     """Return this machine's float32 matrix-product rate, operations per second."""
     A = np.random.default_rng(0).random((size, size), dtype=np.float32)
-    return 2.0 * size**3 / min(seconds(lambda: A @ A) for _ in range(3))
+    rate = 2.0 * size**3 / min(seconds(lambda: A @ A) for _ in range(3))
+    time.sleep(REST)
+    return rate
 
 
 def read_rate(X: np.ndarray, threads: int) -> float:
@@ -160,8 +172,9 @@ def main() -> None:
                 floors[name].append(work / rate + read / reading)
                 large = isinstance(learner, Ridge)
                 fit = functools.partial(run_rounds, design, scores, learner, index, rounds)
-                times[name].append(seconds(fit) / rounds)
+                times[name].append(rested(fit) / rounds)
                 if not large or (index == 0 and not options.skip_large):
+                    time.sleep(REST)
                     original[name].append(statsmodels_seconds(design, scores, learner, index))
             print(
                 f"round {index + 1} of {options.rounds}: product rate {rate / 1e9:.0f} GFLOP/s, "
@@ -170,7 +183,7 @@ def main() -> None:
             )
     report(options, threads, times, floors, original)
     ratios = np.array(times["componentwise"]) / np.array(second)
-    print(f"componentwise, second floor: {np.median(second) * 1e3:.1f} ms, {np.median(ratios):.2f} x")
+    print(f"componentwise, second floor: {np.median(second) * 1e3:.1f} ms, {spread(ratios, 2)} x")
 
 
 def report(options, threads, times, floors, original) -> None:
@@ -179,21 +192,20 @@ def report(options, threads, times, floors, original) -> None:
         f"\nn = {options.n}, p = {options.p}, J = {options.classes}, float32, {threads} threads, {hidden or ''}"
     )
     print(
-        f"{'one round':28} {'median':>10} {'range':>19} {'floor':>10} {'x floor':>8} {'statsmodels':>12} {'ratio':>7}"
+        f"{'one round':28} {'ms':>27} {'floor, ms':>27} {'x floor':>17} {'statsmodels, s':>14} {'ratio':>20}"
     )
     for name, measured in times.items():
-        t, f = np.array(measured), np.array(floors[name])
-        slow = np.array(original[name])
+        t, f, slow = np.array(measured), np.array(floors[name]), np.array(original[name])
         note = (
-            f"{np.median(slow):10.2f} s {np.median(slow) / np.median(t):7.0f}"
-            if slow.size
-            else " " * 14 + "-"
+            f"{np.median(slow):14.2f} {spread(slow / t[: slow.size], 0):>20}" if slow.size else f"{'-':>14}"
         )
-        span = f"{t.min() * 1e3:.1f}-{t.max() * 1e3:.1f} ms"
-        print(
-            f"{name:28} {np.median(t) * 1e3:7.1f} ms {span:>19} {np.median(f) * 1e3:7.1f} ms "
-            f"{np.median(t / f):8.2f} {note}"
-        )
+        print(f"{name:28} {spread(t * 1e3, 1):>27} {spread(f * 1e3, 1):>27} {spread(t / f, 2):>17} {note}")
+
+
+def spread(values: np.ndarray, digits: int) -> str:
+    """Return the median and, in brackets, the range."""
+    middle, low, high = (f"{value:,.{digits}f}" for value in (np.median(values), values.min(), values.max()))
+    return f"{middle} ({low}-{high})" if len(values) > 1 else middle
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """Time decoding of picture files by threads and by processes, and the reading of a packed set.
 
-    python scripts/bench_decode.py [--n 10000] [--rounds 7]
+    python scripts/bench_decode.py [--n 10000] [--large 10000] [--rounds 7]
 
-Pictures are made up (strokes and noise, as data=synthetic), saved as PNG and JPEG in the target's size and, a tenth as
-many, in 300 x 400, and read again; the file cache is warm. Rounds are interleaved: the plain Pillow loop (open,
-convert, resize) on one thread, and this program, which also lists the files, on one thread, two threads, and two
-processes that are started in it; of the last two it chooses one by the number and the size of the files. The table
-gives the median microseconds per file, their range, and ratios within a round: of all, and of decoding alone.
+Pictures are made up (strokes and noise, as data=synthetic), saved as PNG and JPEG in the target's size and in 300 x
+400, and read again; the file cache is warm. Rounds are interleaved: the plain Pillow loop (open, convert, resize) on
+one thread, and this program, which also lists the files, on one thread, two threads, and two processes that are
+started in it; of the last two it chooses one by the number and the size of the files. The table gives the median
+microseconds per file, their range, and ratios within a round: of all, and of decoding alone.
 """
 
 from __future__ import annotations
@@ -35,15 +35,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--n", type=int, default=10_000, help="files of each kind; of the large ones a tenth")
+    parser.add_argument("--n", type=int, default=10_000, help="files of each kind")
+    parser.add_argument(
+        "--large", type=int, help="files of each large kind, 300 x 400; as many as --n if not given"
+    )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=usable_cores())
     parser.add_argument("--only", default="", help="measure only the kinds whose name holds this text")
     options = parser.parse_args()
     threads = options.threads
+    large = options.n if options.large is None else options.large
     with tempfile.TemporaryDirectory() as name:
         print(f"median us per file of {options.rounds} rounds (range), files in the cache; {threads} cores")
-        for kind, root, n in written(Path(name), options.n):
+        for kind, root, n in written(Path(name), options.n, large):
             if options.only in kind:
                 print(told(kind, measured(root, kind, threads, options.rounds), n), flush=True)
         packed = Path(name) / "set.npz"
@@ -90,12 +94,12 @@ def by_pillow(paths: list[str]) -> float:
     return time.perf_counter() - begin
 
 
-def written(root: Path, n: int) -> Iterator[tuple[str, Path, int]]:
+def written(root: Path, n: int, large: int) -> Iterator[tuple[str, Path, int]]:
     """Write the pictures of each size and format; yield what they are, where, and how many."""
     for height, width in SIZES:
-        source = config.Data(name=config.DataName.synthetic, n=min(n, 500))
+        source = config.Data(name=config.DataName.synthetic, n=min(max(n, large), 500))
         images = datasets.load(source, config.Image(height=height, width=width)).images
-        count = n if (width, height) == SIZE else n // 10
+        count = n if (width, height) == SIZE else large
         for suffix in ("png", "jpeg"):
             place = root / f"{suffix}{height}"
             for label in images.class_names:

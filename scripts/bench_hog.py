@@ -2,9 +2,9 @@
 
     python scripts/bench_hog.py --n 10000 --rounds 7
 
-Rounds are interleaved: scikit-image on a sample of the images, one thread, two threads, the floor, and
-again. Each ratio is scikit-image's time per image over ours in the same round; the table gives the
-median and the range of the ratios. The floor is the time to write an array of the result's size, which
+Rounds are interleaved: scikit-image on a sample of the images, one thread, two threads, the floor, and again. Each
+ratio is scikit-image's time per image over ours in the same round, and the gain one thread's time over two threads';
+the table gives the median and the range of both. The floor is the time to write an array of the result's size, which
 nothing can beat.
 """
 
@@ -133,8 +133,9 @@ def measure(row: tuple, n: int, sample: int, rounds: int) -> str:
         cells.append(
             f"{micro[count]:8.2f}{np.median(ratios):8.1f}x ({ratios.min():5.1f}-{ratios.max():5.1f})"
         )
-    gain = np.median(np.array(times[1]) / np.array(times[threads[-1]]))
-    return "".join(cells) + f"{gain:7.2f}{micro['floor']:8.2f}{error:10.1e}"
+    gains = np.array(times[1]) / np.array(times[threads[-1]])
+    gain = f"{np.median(gains):.2f} ({gains.min():.2f}-{gains.max():.2f})"
+    return "".join(cells) + f"{gain:>18s}{micro['floor']:8.2f}{error:10.1e}"
 
 
 def main() -> None:
@@ -151,7 +152,7 @@ def main() -> None:
         f"{options.n} images, scikit-image on {sample} of them, {options.rounds} rounds, medians; us an image"
     )
     header = f"{'':28s}{'scikit':>9s}{'1 thr':>8s}{'ratio (range)':>24s}{'2 thr':>8s}{'ratio (range)':>24s}"
-    print(header.rstrip() + f"{'gain':>7s}{'floor':>8s}{'error':>10s}")
+    print(header.rstrip() + f"{'gain (range)':>18s}{'floor':>8s}{'error':>10s}")
     with threadpool_limits(limits=1):  # no BLAS thread may disturb the clock
         for number, row in enumerate(ROWS):
             if options.only in row[0]:

@@ -21,7 +21,7 @@ def _ask_anew():
 
 
 def tiny(name, setup=TINY, repeats=1, seconds=0.0):
-    return measure.run(name, setup, repeats, seconds, copy=lambda on_device, threads: 1e10)
+    return measure.run(name, setup, repeats, seconds, limit=lambda limit, setup: 1e10)
 
 
 def first(name, row_name, setup=TINY):
@@ -35,12 +35,10 @@ def first(name, row_name, setup=TINY):
 def toy_suite(monkeypatch):
     """Register a suite of the given rows for this test; its work is to make [0, 1, 2]."""
 
-    def install(*rows, wanted=(0.0, 1.0, 2.0), nbytes=24):
+    def install(*rows, wanted=(0.0, 1.0, 2.0), nbytes=24, **more):
         def make(setup):
-            case_error = largest_difference(np.array(wanted))
-            return Case(
-                types.SimpleNamespace(), case_error, 1e-9, nbytes, "largest difference", "count", setup
-            )
+            error, data = largest_difference(np.array(wanted)), types.SimpleNamespace()
+            return Case(data, error, 1e-9, nbytes, "largest difference", "count", setup, **more)
 
         suite = Suite(
             "toy", make, 1.0, [Row(name, (lambda case, w=work: w), need) for name, work, need in rows]

@@ -10,6 +10,7 @@ import pytest
 from pipeline import cli, config
 from pipeline.benchmarks import measure, registry
 from pipeline.benchmarks.registry import NAMES
+from pipeline.benchmarks.results import RowResult, SuiteResult
 from pipeline.commands import benchmark
 from pipeline.errors import BackendError, ConfigError
 
@@ -18,15 +19,23 @@ from pipeline.errors import BackendError, ConfigError
 
 def canned(name, setup, repeats, seconds, tell):
     tell(1, 1, "")
-    good = measure.RowResult(
+    good = RowResult(
         "fast [way]", "ok", note="into a new array", error=0.0, tolerance=0.0, measure="largest difference",
-        first=1.5, seconds=[0.25, 0.5, 0.25], put=[0.1, 0.1, 0.1], get=0.2, nbytes=10**9, rate=4e9, share=0.4,
-        faster=1.0, on_device=True,
+        first=1.5, seconds=[0.25, 0.5, 0.25], put=[0.1, 0.1, 0.1], get=[0.2, 0.3, 0.2], nbytes=10**9, rate=4e9,
+        unit="B", limit="copy", share=0.4, faster=1.0, on_device=True,
     )  # fmt: skip
-    wrong = measure.RowResult("bad", "wrong", "its result is off by inf", error=float("inf"), tolerance=0.0)
-    absent = measure.RowResult("gone", "absent", "gone is not installed", "pip install 'gone[all]'")
-    rows = [good, absent, *([wrong] if name == "wls" else [])]
-    return measure.SuiteResult(name, "some work", ["a note"], 3, rows, {"device": 1e10})
+    by_operations = RowResult(
+        "product", "ok", error=0.0, tolerance=0.0, seconds=[0.5], rate=4.5e10, unit="FLOP", limit="float32 product",
+        share=0.9, faster=0.5,
+    )  # fmt: skip
+    by_points = RowResult(
+        "points", "ok", error=0.0, tolerance=0.0, seconds=[0.5], rate=3e6, unit="points", faster=0.5
+    )
+    wrong = RowResult("bad", "wrong", "its result is off by inf", error=float("inf"), tolerance=0.0)
+    absent = RowResult("gone", "absent", "gone is not installed", "pip install 'gone[all]'")
+    rows = [good, absent, *([wrong] if name == "wls" else []), by_operations, by_points]
+    limits = {"GPU copy": 1e10, "host float32 product": 5e10}
+    return SuiteResult(name, "some work", ["a note"], 3, rows, limits)
 
 
 def settings(tmp_path, **given):
@@ -43,7 +52,8 @@ def test_the_command_shows_and_writes_what_was_measured(monkeypatch, tmp_path, c
         "250 ms",
         "250 ms to 500 ms",
         "1.00x",
-        "40 %",
+        "4.00 GB/s",
+        "40 % copy",
         "1.50 s",
         "100 ms / 200 ms",
         "into a new array",
@@ -51,7 +61,10 @@ def test_the_command_shows_and_writes_what_was_measured(monkeypatch, tmp_path, c
         assert text in line
     assert "gone  absent: gone is not installed: pip install 'gone[all]'" in out
     assert "a note" in out
-    assert "copy, GPU memory  10.0 GB/s" in out
+    assert re.search(r"\nproduct .* 45.0 GFLOP/s +90 % float32 product ", out)
+    assert re.search(r"\npoints .* 3.00 M points/s +- ", out)
+    assert re.search(r"limit: GPU copy +10.0 GB/s\n", out)
+    assert re.search(r"limit: host float32 product +50.0 GFLOP/s\n", out)
     report = json.loads((tmp_path / "benchmark.json").read_text(encoding="utf-8"))
     assert report["settings"]["suite"] == ["hog"]
     assert report["suites"][0]["rows"][0]["median"] == 0.25

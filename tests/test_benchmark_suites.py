@@ -6,6 +6,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -15,14 +16,15 @@ from pipeline.benchmarks.registry import NAMES, Setup
 from tests.benchmarking import TINY, _ask_anew, first, tiny  # noqa: F401  a fixture
 from tests.conftest import ROOT
 
-OWN = {
-    "add_two": 9,
-    "monte_carlo_pi": 5,
-    "layout": 14,
-    "filter": 5,
-    "hog": 2,
-    "wls": 4,
-}  # rows that need nothing
+FILTERS = {"copy", "float32 vector", "float64 vector", "float32 product"}
+LIMITS = {  # that may bind
+    "add_two": {"copy"},
+    "monte_carlo_pi": {"float64 product"},
+    "layout": {"copy"},
+    "filter": FILTERS,
+    "hog": {"copy", "float32 vector"},
+    "wls": {"float32 product", "float64 product"},
+}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -31,7 +33,7 @@ def test_every_row_that_can_run_here_is_right(name):
     states = {row.name: (row.status, row.reason) for row in result.rows}
     assert {state for state, _ in states.values()} <= {"ok", "absent"}, states
     own = [row for row in registry.get(name).rows if not row.needs]
-    assert len(own) == OWN[name]
+    assert len(own) >= 2  # one to compare with another
     assert all(states[row.name] == ("ok", "") for row in own)
     for row in result.rows:
         if row.status == "ok":
@@ -40,7 +42,9 @@ def test_every_row_that_can_run_here_is_right(name):
             assert row.median > 0
             assert row.faster is not None
             assert row.measure
-            assert (row.rate is None) == (row.nbytes == 0)
+            assert (row.share is None) == (row.name == "half: a view of every second row")  # touches nothing
+            assert (row.rate is None) == (row.share is None)
+            assert row.limit in LIMITS[name] | {""}
         else:
             assert row.reason
             assert row.seconds == []
@@ -90,6 +94,15 @@ def test_rows_of_monte_carlo_pi_with_one_generator_count_the_same_points():
     assert other.status == "ok"
 
 
+def test_monte_carlo_pi_counts_points():
+    result = tiny("monte_carlo_pi")
+    row = next(row for row in result.rows if row.status == "ok")
+    assert row.rate == pytest.approx(20_000 / row.median)
+    assert row.unit == "points"
+    assert row.share == pytest.approx(31 * 20_000 / 1e10 / row.median)
+    assert "31 operations a point" in result.notes[0]
+
+
 def test_an_estimate_of_pi_is_judged_by_its_standard_error():
     error = registry.get("monte_carlo_pi").make(TINY).error
     one = np.sqrt(np.pi * (4 - np.pi) / 20_000)
@@ -122,6 +135,19 @@ def test_the_reference_of_filter_multiplies_waves_by_the_kernels_transform():
         assert abs(sum((w**2 - 1) / 12 for w in widths) - sigma**2) == pytest.approx(nearest)
 
 
+def test_the_operations_of_each_filter_are_counted():
+    """By hand, of 4 x 8 pixels and five taps."""
+    from pipeline.benchmarks.filter import _operations
+
+    assert _operations((4, 8), 5) == {
+        "direct": 32 * 25 * 2,
+        "separable": 32 * 2 * (2 + 3 + 2),  # two pairs are added, three products, two sums
+        "products": 4 * 8 * 2 * 4 + 4 * 8 * 2 * 8,
+        "FFT": 2 * 2.5 * 32 * 5 + 32,
+        "boxes": 32 * 18,
+    }
+
+
 def test_three_boxes_are_near_and_no_more():
     exact, boxes = (first("filter", name) for name in ("separable", "three boxes"))
     assert exact.error < 1e-6 < boxes.error < 0.05
@@ -147,6 +173,44 @@ def test_the_last_image_is_among_those_that_hog_is_judged_by():
     right[-1] += 1e-4
     assert case.error(right) > case.tolerance
     assert case.error(right[:4]) == np.inf
+
+
+def test_rows_of_wls_are_given_the_same_and_prepare_it_while_they_are_timed(monkeypatch):
+    """No row may have converted or centred the numbers, or built its package's table, before the clock starts."""
+    from pipeline.benchmarks import wls
+
+    def early(*given, **named):
+        raise AssertionError("prepared outside the timed part")
+
+    moved = []
+    tensor = types.SimpleNamespace(to=moved.append)
+    arrays = []
+    torch = types.ModuleType("torch")
+    torch.set_num_threads = lambda count: None
+    torch.from_numpy = lambda array: arrays.append(array) or tensor
+    xgboost = types.ModuleType("xgboost")
+    xgboost.DMatrix = early
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(sys.modules, "xgboost", xgboost)
+    monkeypatch.setattr(wls, "_float64", early)
+    case = registry.get("wls").make(TINY)
+    works = {row.name: row.make(case) for row in registry.get("wls").rows if "cupy" not in row.needs}
+    assert {name for name, work in works.items() if work.put is not None} == {"PyTorch, GPU"}
+    assert arrays == []
+    works["PyTorch, GPU"].put()  # the copy, and nothing but a copy
+    given = (case.data.X, case.data.center, case.data.W, case.data.R)
+    assert moved == ["cuda:0"] * 4
+    assert all(np.array_equal(a, b.astype(np.float32)) for a, b in zip(arrays, given, strict=True))
+    for name in ("NumPy", "scikit-learn Ridge", "XGBoost gblinear"):
+        with pytest.raises(AssertionError, match="timed part"):
+            works[name].run()
+
+
+def test_sums_say_where_an_interpreters_loop_is_compared_with_one_call():
+    notes = {row.name: row.note for row in tiny("layout").rows if row.name.startswith("sums")}
+    loops = [name for name, note in notes.items() if "a Python loop of 32 calls" in note]
+    assert loops == ["sums: row-major, one by one", "sums: column-major, one by one"]
+    assert all("one call" in note for name, note in notes.items() if name not in loops)
 
 
 # ---- GPU rows; those of CuPy are in test_gpu_benchmarks.py ----

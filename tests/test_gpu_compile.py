@@ -55,13 +55,27 @@ def compile_one(nvrtc: Nvrtc, name: str, architecture: int) -> Compiled:
     return nvrtc.compile(launch.source(file), options)
 
 
-@pytest.fixture(scope="module")
-def compiled(nvrtc) -> dict[tuple[str, int], Compiled]:
-    """Every specialisation for every architecture. (NVRTC works on one at a time, whatever the threads.)
+USUAL = "8 bits", "float32, ten classes"
 
-    Test processes side by side begin at different ends: one takes from the cache what the other has compiled.
+
+@pytest.fixture(
+    scope="module",
+    # half a second for each pair: the others repeat what the usual ones and the first, last and H100's show
+    params=["usual", pytest.param("all", marks=pytest.mark.slow)],
+)
+def compiled(nvrtc, request) -> dict[tuple[str, int], Compiled]:
+    """Specialisations for architectures: every pair, or the usual ones for all and the others for some.
+
+    (NVRTC works on one at a time, whatever the threads.) Test processes side by side begin at different ends: one takes
+    from the cache what the other has compiled.
     """
-    keys = [(name, number) for name in SPECIALISATIONS for number in nvrtc.architectures]
+    some = {min(nvrtc.architectures), 90, max(nvrtc.architectures)}
+    keys = [
+        (name, number)
+        for name in SPECIALISATIONS
+        for number in nvrtc.architectures
+        if request.param == "all" or name in USUAL or number in some
+    ]
     last = os.environ.get("PYTEST_XDIST_WORKER", "gw0")[-1] in "13579"
     return {key: compile_one(nvrtc, *key) for key in (reversed(keys) if last else keys)}
 

@@ -17,10 +17,10 @@ from tests.test_gpu_compile import SPECIALISATIONS
 pytestmark = pytest.mark.slow
 
 RUNS = {
-    "2 execute": ("plain", "forward,reverse,random", False),
-    "3 address and undefined": ("address", "forward", False),
-    "3 thread": ("thread", "forward", False),
-    "3 thread across blocks": ("thread", "forward", True),
+    "2 execute": ("plain", "forward,reverse,random"),
+    "3 address and undefined": ("address", "forward"),
+    "3 thread": ("thread", "forward"),
+    "3 thread across blocks": ("thread", "forward across blocks"),
 }
 
 
@@ -83,8 +83,8 @@ def first_catch(nvrtc: Nvrtc, wanted, name: str) -> tuple[str, str]:
     fault = compile_fault(nvrtc, MUTANTS[name])
     if fault:
         return "1 compile", fault
-    for rung, (mode, schedule, concurrent) in RUNS.items():
-        fault = exercise.in_child(wanted, mode, schedule, 1, concurrent, name).fault
+    for rung, (mode, schedules) in RUNS.items():
+        fault = exercise.in_child(wanted, mode, schedules, 1, name).fault
         if fault:
             return rung, fault
     return "", ""

@@ -17,15 +17,14 @@ def wanted(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("mode", "schedules", "concurrent"),
+    ("mode", "schedules"),
     [
-        ("plain", "forward,random", False),
-        ("address", "forward,reverse", False),
-        ("thread", "forward", False),
-        ("thread", "forward", True),
+        ("plain", "forward,random"),
+        ("address", "forward,reverse"),
+        ("thread", "forward,forward across blocks"),
     ],
-    ids=["plain", "address", "thread", "thread across blocks"],
+    ids=["plain", "address", "thread"],
 )
-def test_no_fault(wanted, mode, schedules, concurrent):
-    outcome = exercise.in_child(wanted, mode, schedules, 1, concurrent)
+def test_no_fault(wanted, mode, schedules):
+    outcome = exercise.in_child(wanted, mode, schedules, 1)
     assert not outcome.fault

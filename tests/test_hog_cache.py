@@ -12,34 +12,56 @@ import pytest
 from numba.core import caching
 
 from pipeline.backends.cpu import jit
+from tests.conftest import ROOT
 
+# One kernel, one index on disk, a version for each type; the work of compiling HoG's would say no more here.
+KERNELS = """
+from pipeline.backends.cpu import jit
+
+@jit.part
+def twice(x):
+    return x + x
+
+@jit.kernel
+def fill(x, out):
+    for i in range(len(x)):
+        out[i] = twice(x[i]) + 0.5
+"""
 PROGRAM = """
-import sys
+import sys, time
+from pathlib import Path
 import numpy as np
-from pipeline.backends.cpu import hog
-from pipeline.backends.reference import hog as reference
-from pipeline.features import HogLayout
-images = np.random.default_rng(0).integers(0, 256, (3, 24, 32)).astype(sys.argv[1])
-settings = (images, HogLayout((24, 32)), "L2-Hys", False)
-assert np.abs(hog.hog(*settings, "float32") - reference.hog(*settings, "float64")).max() < 1e-6
-from pipeline.backends.cpu.hog_cells import fast
-from pipeline.backends.cpu.hog_nine import fast_nine
-fast = fast_nine if sys.argv[1] == "uint8" else fast
-print(sum(fast.stats.cache_hits.values()), sum(fast.stats.cache_misses.values()))
+from kernels import fill
+from pipeline.backends.cpu import jit
+folder, dtype = Path(sys.argv[1]), sys.argv[2]
+x = np.arange(5).astype(dtype)
+out = np.zeros(5)
+print("ready", flush=True)
+while not (folder / "go").exists():
+    time.sleep(0.001)
+jit.prepare(fill, x, out)
+fill(x, out)
+np.testing.assert_array_equal(out, 2.0 * x + 0.5)
+print(sum(fill.stats.cache_hits.values()), sum(fill.stats.cache_misses.values()))
 """
 
 
 def start(folder, dtype):
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, dtype],
-        env={**os.environ, "NUMBA_CACHE_DIR": str(folder)},
+    path = os.pathsep.join([str(folder), str(ROOT)])
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(folder), dtype],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": path},
         stdout=subprocess.PIPE,
         text=True,
     )
+    assert process.stdout.readline() == "ready\n"
+    return process
 
 
 def test_processes_that_start_at_once_share_one_cache_without_mixing_kernels(tmp_path):
+    (tmp_path / "kernels.py").write_text(KERNELS)
     first = [start(tmp_path, dtype) for dtype in ("uint8", "float32", "uint8")]
+    (tmp_path / "go").touch()
     answers = [process.communicate(timeout=200)[0].split() for process in first]
     assert [process.returncode for process in first] == [0, 0, 0]
     assert sorted(answers) == [["0", "1"], ["0", "1"], ["1", "0"]]  # one of the two uint8 processes waited

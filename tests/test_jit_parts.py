@@ -46,8 +46,8 @@ GENERAL = {"fast", "tile_rows", "tile_row", "accumulate", "fold_columns"}
 GRAY, DOUBTS = {"convert", "folded_gradient", "vertical"}, {"set_aside", "count_near", "too_large"}
 COLOUR = {"strongest", "gradient", "fold", "settle", "hypot"}
 FIT = {
-    "_sum_of_differences", "_sum_of_squares", "_working_rows", "_gather", "_add_products", "_pack", "_write",
-    "_normal_tiles", "_residual_rows", "_apply_rows", "_advance_rows",
+    "_sum_rows", "_working_rows", "_gather", "add_panel_products", "write",
+    "_normal_tiles", "_residuals", "_apply", "value", "add_products", "_advance_rows",
 }  # fmt: skip
 
 
@@ -77,8 +77,9 @@ def double(x):
 @pytest.mark.parametrize("known", [jit_parts.KNOWN, (0, 0)])
 def test_parts_work_with_a_version_of_numba_that_is_not_known(monkeypatch, known):
     monkeypatch.setattr(jit_parts, "KNOWN", known)
-    assert bool(jit_parts.options()) == (known != (0, 0))
-    monkeypatch.setattr(jit, "_PART", {**jit._PLAIN, **jit_parts.options()})
+    assert bool(jit_parts.options(part=True)) == (known != (0, 0))
+    monkeypatch.setattr(jit, "_PART", {**jit._PLAIN, **jit_parts.options(part=True)})
+    monkeypatch.setattr(jit, "_KERNEL", {"nogil": True, **jit_parts.options(part=False)})
     part = jit.part(double)
 
     def whole(x):

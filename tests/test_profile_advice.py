@@ -330,7 +330,8 @@ def folder(tmp_path_factory):
     return root
 
 
-def test_packing_a_real_folder_is_advised_and_can_be_followed(tmp_path, folder):
+def test_packing_a_real_folder_is_advised_and_can_be_followed(tmp_path, folder, monkeypatch):
+    monkeypatch.setattr(module, "MORE", 1)  # the seconds are given: one pair says what three would
     text = "image.height=32 image.width=32 classifier.n_rounds=4 classifier.subspace_size=16 data.workers=1 plots=false"
     cfg = overridden(config.Train(run_dir=str(tmp_path)), text)
     cfg = replace(cfg, data=replace(cfg.data, name=config.DataName.folder, path=str(folder)))

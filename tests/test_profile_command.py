@@ -193,11 +193,12 @@ def test_a_profile_of_the_gpu_backend(machine, gpu, tmp_path, monkeypatch):
 
     small = gpu_limits.measure(1 << 16, 1 << 16, {"float32": 64, "float64": 64}, 10)
     monkeypatch.setattr(gpu_limits, "measure", lambda: small)
-    cfg = settings(tmp_path, backend=Backend(BackendName.gpu), repeats=1)
+    data = Data(name=DataName.synthetic, n=100)  # the kernels run on the CPU, each thread a fiber
+    cfg = settings(tmp_path, backend=Backend(BackendName.gpu), repeats=1, data=data)
     profile.run(cfg)
     report = json.loads((tmp_path / "profile.json").read_text())
     stages = {stage["name"]: stage for stage in report["stages"]}
-    assert stages["copy to device"]["to_device"] == 400 * 50 * 100
+    assert stages["copy to device"]["to_device"] == 100 * 50 * 100
     assert stages["hog"]["device"] is not None
     assert report["total"]["device_memory"] > 0
     assert report["machine"]["limits"]["device_copy"] > 0

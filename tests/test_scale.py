@@ -46,7 +46,7 @@ class Kept:
         self.extractor = HogExtractor(cells_per_block=(2, 2)).fit(images.pixels)
         self.X = self.extractor.transform(images.pixels[order])
         self.format = Cells(self.extractor, images.pixels.dtype)
-        self.store = Store(folder, self.format.width, self.format.kept, 150)
+        self.store = self.format.store(folder, 150)
         for begin in range(0, n, 97):
             self.store.append(self.format.pack(images.pixels[order][begin : begin + 97]))
         self.store.flush()
@@ -114,6 +114,40 @@ def test_features_equal_the_extractors_bit_for_bit(kept):
     np.testing.assert_array_equal(found, data.X[index])
 
 
+def test_drawn_columns_are_those_of_scikit_image(kept):
+    """Sets of columns of some rows, in blocks that go over the ends of files and of groups of images."""
+    from skimage.feature import hog
+
+    data = kept(600, 10)
+    images = pictures(600, 10)
+    order = np.argsort(images.labels, kind="stable")
+    rng = np.random.default_rng(5)
+    index = np.sort(rng.choice(600, 410, replace=False))
+    sets = [np.sort(rng.choice(108, size, replace=False)) for size in (37, 3, 48)]
+    wanted = np.stack([hog(one, cells_per_block=(2, 2)) for one in images.pixels[order[index]]])
+    found: list[list[np.ndarray]] = [[] for _ in sets]
+    for begin, end, blocks in data.rows(index).blocks("float64", sets):
+        assert end - begin == min(64, len(index) - begin)
+        for mine, block in zip(found, blocks, strict=True):
+            assert block.dtype == np.float64
+            mine.append(block.copy())
+    for mine, columns in zip(found, sets, strict=True):
+        np.testing.assert_allclose(np.concatenate(mine), wanted[:, columns], rtol=0, atol=1e-6)
+
+
+def expanded(format: Cells, kept: np.ndarray, sets: list[np.ndarray | None]) -> list[np.ndarray]:
+    """Return the features of sets of columns; images go to rows in the opposite order."""
+    groups = format.grouped(kept)
+    places = np.full(len(groups) * format.lanes, -1)
+    places[: len(kept)] = np.arange(len(kept))[::-1]
+    outs = [
+        np.full((len(kept), format.n_features if one is None else len(one)), np.nan, format.dtype)
+        for one in sets
+    ]
+    format.expand(lambda begin, end, buffer: groups[begin:end], places, outs, sets)
+    return [out[::-1] for out in outs]
+
+
 @pytest.mark.parametrize("norm", ["L1", "L1-sqrt", "L2", "L2-Hys"])
 @pytest.mark.parametrize("more", [{}, {"dtype": "float64"}, {"transform_sqrt": True}, {"orientations": 8},
                                   {"pixels_per_cell": (4, 12)}, {"pixels_per_cell": (16, 8)}],
@@ -126,14 +160,27 @@ def test_every_setting_of_hog_expands_to_its_features(norm, more):
         format = Cells(extractor, pixels.dtype)
         kept = format.pack(pixels)
         assert kept.dtype == format.kept
-        out = np.empty((150, format.n_features), format.dtype)
-        format.expand(kept, out)
         features = extractor.transform(pixels)
-        np.testing.assert_array_equal(out, features)
-        columns = np.flatnonzero(np.random.default_rng(0).random(format.n_features) < 0.1)
-        some = np.empty((150, len(columns)), format.dtype)
-        format.expand(kept, some, columns)
-        np.testing.assert_array_equal(some, features[:, columns])
+        np.testing.assert_array_equal(expanded(format, kept, [None])[0], features)
+        drawn = np.random.default_rng(0).random((2, format.n_features)) < 0.1
+        sets = [np.flatnonzero(one) for one in drawn]
+        for found, columns in zip(expanded(format, kept, sets), sets, strict=True):
+            np.testing.assert_array_equal(found, features[:, columns])
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_processors_with_shorter_registers_make_the_same_features(monkeypatch, size, dtype):
+    from pipeline.backends.cpu import hog_columns
+
+    images = pictures(150, 3).pixels
+    extractor = HogExtractor(cells_per_block=(1, 2), dtype=dtype).fit(images)
+    format = Cells(extractor, images.dtype)
+    kept, features = format.pack(images), extractor.transform(images)
+    monkeypatch.setattr(hog_columns, "tile", lambda dtype: (0,) * size)
+    columns = np.arange(1, format.n_features, 3)
+    for found in expanded(format, kept, [columns, columns[:1]]):
+        np.testing.assert_array_equal(found, features[:, columns[: found.shape[1]]])
 
 
 def test_early_stopping_and_class_weights(kept):
@@ -210,6 +257,60 @@ def written(folder: Path) -> Store:
     return store
 
 
+@pytest.mark.parametrize("lanes", [1, 4, 16])
+def test_groups_do_not_end_where_rows_were_appended(tmp_path, lanes):
+    def grouped(rows: np.ndarray) -> np.ndarray:
+        padded = np.pad(rows, ((0, -len(rows) % lanes), (0, 0)))
+        return np.ascontiguousarray(padded.reshape(-1, lanes, 3).transpose(0, 2, 1))
+
+    rows = np.random.default_rng(0).random((83, 3)).astype(np.float32)
+    store = Store(tmp_path, 3, rows.dtype, 50, lanes, grouped)
+    for begin, end in ((0, 7), (7, 8), (8, 35), (35, 60), (60, 83)):
+        store.append(rows[begin:end])
+    store.flush()
+    assert [chunk.rows for chunk in store.chunks] == [60, 23]
+    for number, wanted in enumerate((grouped(rows[:60]), grouped(rows[60:]))):
+        with store.opened(number) as chunk:
+            assert chunk.shape == wanted.shape
+            for begin in range(len(wanted)):
+                got = chunk.read(begin, len(wanted), np.zeros_like(wanted[begin:]))
+                assert np.array_equal(got, wanted[begin:])
+
+
+def test_grouped_images_lie_number_by_number(kept):
+    format = kept(600, 10).format
+    rows = np.random.default_rng(1).random((37, format.width)).astype(format.kept)
+    groups = format.grouped(rows)
+    assert groups.shape == (3, format.width, 16)
+    back = groups.transpose(0, 2, 1).reshape(48, -1)
+    assert np.array_equal(back[:37], rows)
+    assert not back[37:].any()
+
+
+def test_a_chunk_that_is_cut_short_while_it_is_read_is_named(kept, tmp_path):
+    """By another thread's read, too: no process is ended, as it would be if the file were mapped."""
+    data = kept(600, 10)
+    store = data.format.store(tmp_path, 600)
+    store.append(data.format.pack(pictures(600, 10).pixels))
+    rows = StoredRows(store, data.format, np.arange(600), data.buffers, 1 << 20)
+    blocks = rows.blocks("float32")
+    next(blocks)
+    expand = data.format.expand
+
+    class Cut:
+        def __getattr__(self, name):
+            return getattr(data.format, name)
+
+        def expand(self, *given):
+            os.truncate(store.chunks[0].path, 70 * data.format.width * data.format.kept.itemsize)
+            expand(*given)
+
+    rows.format = Cut()
+    with pytest.raises(DataError, match=r"cells-000000\.bin: .* damaged: it ends before its last image"):
+        for _ in blocks:
+            pass
+
+
 def damage_bit(path: Path) -> None:
     data, status = bytearray(path.read_bytes()), path.stat()
     data[5] ^= 1
@@ -233,8 +334,8 @@ def test_a_damaged_chunk_is_named(tmp_path, damage, words):
     with pytest.raises(DataError, match=words) as caught, store.opened(0):
         pass
     assert "cells-000000.bin" in str(caught.value)
-    with store.opened(1) as rows:
-        assert np.array_equal(rows, np.ones((2, 3)))
+    with store.opened(1) as chunk:
+        assert np.array_equal(chunk.read(0, 2, np.zeros((2, 3, 1), np.float32)), np.ones((2, 3, 1)))
 
 
 def test_chunks_of_another_run_are_not_overwritten(tmp_path):
@@ -396,6 +497,17 @@ def test_rows_that_fit_under_a_limit():
     assert memory.Budget(10**9, 2 * 10**8).rows(10**8, 10**5, "training") == 6748
     with pytest.raises(ConfigError, match=r"give at least scale\.memory_limit=339MB"):
         memory.Budget(3 * 10**8, 2 * 10**8).rows(10**8, 10**5, "training")
+
+
+@pytest.mark.parametrize(
+    ("rows", "q", "found"), [(8192, 128, 16384), (512, 128, 3840), (512, 3000, 256), (130, 3000, 72)]
+)
+def test_blocks_of_drawn_columns_take_no_more_memory(rows, q, found):
+    work = memory.Work(p=3240, q=q, classes=10, fitted=10, item=4, kept=2912, feature=4, threads=2,
+                       random=False, componentwise=False)  # fmt: skip
+    drawn = memory.drawn(rows, work)
+    assert drawn == found
+    assert drawn * (2 * q * 4 + 14 * 10 * 4 + 240) <= rows * (3240 * 4 + 14 * 10 * 4 + 240)
 
 
 CHILD = """

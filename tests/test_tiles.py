@@ -105,8 +105,22 @@ def test_moments_of_single_features(n, q, J, dtype, seed, unused):
     np.testing.assert_allclose(found[2], np.diagonal(gram, axis1=1, axis2=2), rtol=0, atol=far)
 
 
-def test_more_features_than_a_strip():
-    X, center, W, R = problem(300, 3 * wls_moments.STRIP + 5, 10, "float64", 4)
+@pytest.mark.parametrize("strips", [3, 9])
+def test_more_features_than_a_strip(strips):
+    X, center, W, R = problem(
+        300, strips * wls_moments.STRIP * tiles.lanes(np.dtype("float64")) + 5, 14, "float64", 4
+    )
+    found = wls_moments.weighted_moments(X, center, W, R)
+    _, products, _, x = plainly(X, center, W, R)
+    np.testing.assert_allclose(found[:2], products, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(found[2], W.T @ (x * x), rtol=0, atol=1e-10)
+
+
+def test_single_features_of_many_classes(monkeypatch):
+    """Few segments of the rows, and sets of classes apart."""
+    monkeypatch.setattr(wls_moments, "SUMS", 1 << 20)
+    assert wls_moments._tasks(1100, 6, 1 << 19) == (2, 4)
+    X, center, W, R = problem(1100, 400, 60, "float64", 9)
     found = wls_moments.weighted_moments(X, center, W, R)
     _, products, _, x = plainly(X, center, W, R)
     np.testing.assert_allclose(found[:2], products, rtol=0, atol=1e-10)
@@ -190,26 +204,25 @@ def test_residual_sums(dtype):
 
 
 @pytest.mark.parametrize("q", [1, 5, 31, 64, 130, 700])
-def test_the_normal_matrix_in_the_place_of_the_gram_matrix(q):
+@pytest.mark.parametrize(("dtype", "far"), [("float64", 1e-12), ("float32", 1e-5)])
+def test_the_normal_matrix_in_the_place_of_the_gram_matrix(q, dtype, far):
     """Its triangle equals that of the plain function; the other triangle, the sums, stays as it was."""
     from pipeline.backends import solve
 
     rng = np.random.default_rng(q)
     A = rng.normal(size=(q + 5, q))
     gram, xw, scale = np.asfortranarray(A.T @ A), rng.normal(size=q), rng.uniform(0.5, 1, q)
-    given_, diagonal = gram.copy(order="F"), gram.diagonal().copy()
-    wanted = solve.normal_matrix(gram, diagonal, xw, 3.0, scale, 0.5)
-    found = wls_kernels.normal_matrix(given_, diagonal, xw, 3.0, scale, 0.5)
-    assert found is given_
-    np.testing.assert_allclose(np.triu(found), np.triu(wanted), rtol=1e-12, atol=1e-12)
-    np.testing.assert_array_equal(np.tril(found, -1), np.tril(gram, -1))
-    again = wls_kernels.normal_matrix(given_, diagonal, xw, 3.0, scale, 5.0)  # a raised penalty
-    np.testing.assert_allclose(
-        np.triu(again),
-        np.triu(solve.normal_matrix(gram, diagonal, xw, 3.0, scale, 5.0)),
-        rtol=1e-12,
-        atol=1e-12,
-    )
+    given_, x = gram.copy(order="F"), rng.normal(size=q)
+    for l2 in (0.5, 5.0):  # a raised penalty: the same sums are asked again
+        rest = gram.diagonal().copy(), xw, 3.0, scale, l2
+        wanted = solve.normal_matrix(gram, *rest)
+        found = wls_kernels.normal_matrix(given_, *rest, dtype)
+        assert found.dtype == dtype
+        assert np.shares_memory(found, given_)
+        np.testing.assert_allclose(np.triu(found), np.triu(wanted), rtol=far, atol=far)
+        np.testing.assert_array_equal(np.tril(given_, -1), np.tril(gram, -1))
+        whole = np.triu(wanted) + np.triu(wanted, 1).T
+        np.testing.assert_allclose(solve.Equations(given_, *rest).times(x), whole @ x, rtol=0, atol=1e-10 * q)
 
 
 def test_the_margin_tells_what_rounding_can_do():
@@ -270,3 +283,85 @@ def test_counts_know_the_blocks():
     for q, classes, wanted in [*sizes, (10, 1, counted.WIDE)]:
         assert wls_grams.columns_of_a_block(q, classes) == wanted
     assert len(tiles.gram_shape(12, np.dtype("float32"))[0]) == counted.TOGETHER
+
+
+# ---- columns in panels ----
+
+
+@settings(max_examples=30, deadline=None)
+@given(**SIZES)
+def test_gathered_columns_and_their_sums(n, q, J, dtype, seed, unused):
+    """Panels hold the very numbers, and their sums are those of the same numbers in rows."""
+    X, center, W, R = problem(n, q, J, dtype, seed, unused)
+    columns = np.random.default_rng(seed).permutation(q)[: -(-q // 2)]
+    found = wls.gather(X, columns, center)
+    rows = X[:, columns] - center[columns]
+    assert (found.shape, found.dtype, len(found), found.size) == (rows.shape, rows.dtype, n, rows.size)
+    np.testing.assert_array_equal(found, rows)
+    with pytest.raises(ValueError, match="copy"):
+        np.array(found, copy=False)
+    zero = np.zeros(columns.size)
+    sums, plain = wls_grams.weighted_sums(found, zero, W, R), plainly(rows, zero.astype(dtype), W, R)
+    far = 8 * bound(plain[3], np.hstack([W, R]), dtype, 1)
+    upper = np.triu(np.ones((columns.size, columns.size), bool))
+    np.testing.assert_allclose(sums.gram[:, upper], plain[0][:, upper], rtol=0, atol=far)
+    np.testing.assert_allclose(sums.products, plain[1], rtol=0, atol=far)
+    np.testing.assert_allclose(sums.totals, plain[2], rtol=1e-12, atol=1e-12)
+    coef, intercept = np.random.default_rng(seed).normal(size=(columns.size, J)), np.ones(J)
+    np.testing.assert_allclose(wls.apply(found, zero, coef, intercept), rows @ coef + 1, rtol=1e-5, atol=1e-5)
+    for residual, wanted in zip(
+        wls.residual_sums(found, zero, W, R, slice(0, J), coef, intercept),
+        wls.residual_sums(rows, zero, W, R, slice(0, J), coef, intercept),
+        strict=True,
+    ):
+        np.testing.assert_allclose(residual, wanted, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("J", [1, 14, 43])
+@pytest.mark.parametrize("q", [129, 200])
+def test_panels_in_several_blocks_and_sets_of_classes(q, J):
+    X, center, W, R = problem(1100, q, J, "float64", 1)
+    found = wls_grams.weighted_sums(wls.gather(X, np.arange(q), center), np.zeros(q), W, R)
+    gram, products, totals, _ = plainly(X, center, W, R)
+    upper = np.triu(np.ones((q, q), bool))
+    np.testing.assert_allclose(found.gram[:, upper], gram[:, upper], rtol=0, atol=1e-10)
+    np.testing.assert_allclose(found.products, products, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(found.totals, totals, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("kind", ["shifted", "some classes", "trimmed"])
+def test_panels_become_rows_where_they_are_of_no_use(kind):
+    X, center, W, R = problem(700, 30, 5, "float64", 2, unused=0.9 if kind == "trimmed" else 0.0)
+    shift = center if kind == "shifted" else np.zeros(30)
+    classes = slice(1, 3) if kind == "some classes" else slice(0, 5)
+    found = wls.gather(X, np.arange(30), np.zeros(30))
+    sums, wanted = (wls.sums(rows, shift, W, R, classes, True) for rows in (found, X))
+    for a, b in zip(sums[:4], wanted[:4], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(np.triu(sums.gram), np.triu(wanted.gram), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_columns_that_are_gathered_meanwhile(threads):
+    from pipeline import backends
+
+    X, center, _, _ = problem(3000, 200, 1, "float32", 3)
+    columns = np.arange(0, 200, 2)
+    cpu = backends.get("cpu")
+    with cpu.threads(threads):
+        end = cpu.gather_meanwhile(X, columns, center)
+        product = wls_grams.weighted_sums(X, center, np.ones((3000, 2), "f")).gram  # other work beside it
+        np.testing.assert_array_equal(end(), X[:, columns] - center[columns])
+        np.testing.assert_array_equal(
+            product, wls_grams.weighted_sums(X, center, np.ones((3000, 2), "f")).gram
+        )
+
+
+def test_what_fails_on_another_thread_is_told():
+    def work(i):
+        if i == 7:
+            raise RuntimeError("seven")
+
+    shared = wls_kernels.Shared(work, 20, parallel=True)
+    with pytest.raises(RuntimeError, match="seven"):
+        shared.finish()

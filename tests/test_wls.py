@@ -294,3 +294,42 @@ def test_a_factor_that_does_not_improve_is_made_anew(monkeypatch):
     monkeypatch.setattr(solve, "STEPS", 1)  # one division in float32 is exact to 1e-6
     np.testing.assert_allclose(factor.solve(xr, 1.0)[0], wanted, rtol=0, atol=1e-12)
     np.testing.assert_allclose(factor.solve(1e-40 * xr, 1e-40)[0], 1e-40 * wanted, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("q", [1, 3, 256, 513, 900])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_factorisation_in_place(q, dtype, shared):
+    """Columns that lie apart, as those of a float32 matrix within a float64 one; nothing below the diagonal changes."""
+    from pipeline.backends import cholesky
+    from pipeline.backends.cpu import wls_blocks
+
+    rng = np.random.default_rng(q)
+    X = rng.normal(size=(2 * q + 1, q))
+    S = (X.T @ X / q + np.eye(q)).astype(dtype)
+    wanted = np.linalg.cholesky(S.astype(np.float64)).T
+    place = np.full((q, 2 * q), np.nan, dtype)[:, :q].T
+    place[...] = np.triu(S)
+    place[np.tril_indices(q, -1)] = np.nan
+    assert (wls_blocks if shared else cholesky).factorise_upper(place) == 0
+    np.testing.assert_allclose(np.triu(place), wanted, rtol=0, atol=1e-13 if dtype == "float64" else 1e-5)
+    assert np.isnan(place[np.tril_indices(q, -1)]).all()
+    x = cholesky.solve_upper(place, np.arange(q))
+    np.testing.assert_allclose(S @ x, np.arange(q), rtol=0, atol=q * (1e-12 if dtype == "float64" else 1e-4))
+
+
+@pytest.mark.parametrize("bad", [0, 255, 256, 600, 899])
+def test_the_first_minor_that_is_not_positive_definite_is_told(bad):
+    from pipeline.backends.cpu import wls_blocks
+
+    S = np.asfortranarray(np.eye(900))
+    S[bad, bad] = -1.0
+    assert wls_blocks.factorise_upper(S) == bad + 1
+
+
+def test_what_cannot_be_factorised_in_place_is_refused():
+    from pipeline.backends.cholesky import factorise_upper
+
+    for matrix in (np.eye(3, dtype=np.float16, order="F"), np.ones((3, 3)), np.eye(3, dtype=int, order="F")):
+        with pytest.raises(ValueError, match="Fortran"):
+            factorise_upper(matrix)

@@ -236,6 +236,8 @@ class Backend(Protocol):
     xp: Any
     clock: ClockModule | None
     scores: ScoresModule | None
+    # begins what ``wls.gather`` does on threads that are idle; what it returns ends it
+    gather_meanwhile: Callable[[Array, np.ndarray, Array], Callable[[], Array]] | None
     preprocess: PreprocessModule
     hog: HogModule
     wls: WlsModule

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import blas, lapack, qr, solve_triangular
 
-from pipeline.backends.cholesky import factorise_upper
+from pipeline.backends.cholesky import factorise_upper, solve_upper
 
 RAISES = 3  # how often the penalty is raised tenfold before the minimum-norm solution is taken
 MINIMUM_NORM = RAISES + 1
@@ -37,7 +38,7 @@ class Factor:
     active : int (a,): columns that vary under these weights
     scale : float64 (a,): 1 / sqrt(diagonal); the factorised matrix has a unit diagonal
     upper : (a, a), its upper triangle the Cholesky factor U of U'U; or None
-    matrix : float64 (a, a), in its upper triangle what was factorised, if the factor is in float32; else None
+    equations : what was factorised, if the factor is in float32; else None
     basis, triangle : the minimum-norm form M+ = Q (R R')^-1 Q' of the rank-deficient matrix M of the intercept and
         the active columns, or None
     xw, sw : weighted column sums (q,) and the sum of weights
@@ -52,7 +53,7 @@ class Factor:
     active: np.ndarray
     scale: np.ndarray
     upper: np.ndarray | None
-    matrix: np.ndarray | None
+    equations: Equations | None
     basis: np.ndarray | None
     triangle: np.ndarray | None
     xw: np.ndarray
@@ -81,8 +82,10 @@ class Factor:
         With a factor in float32 x is improved by residuals in float64, as in LAPACK's dsposv (Langou et al., Exploiting
         the performance of 32 bit floating point arithmetic in obtaining 64 bit accuracy, SC 2006).
         """
-        if self.matrix is None:
-            return lapack.dpotrs(self.upper, rhs, lower=0)[0]
+        factor = self.upper
+        assert factor is not None
+        if self.equations is None:
+            return solve_upper(factor, rhs)
         x, largest = np.zeros_like(rhs), np.abs(rhs).max(initial=0.0)
         residual = rhs
         for _ in range(STEPS):
@@ -90,28 +93,62 @@ class Factor:
             if size <= EXACT * largest:
                 return x
             # of a common size: float32 has no numbers as small as the residuals of a late round
-            x = x + size * lapack.spotrs(self.upper, (residual / size).astype(np.float32), lower=0)[0]
-            residual = rhs - blas.dsymv(1.0, self.matrix, x, lower=0)
-        exact = np.array(self.matrix, order="F")
+            x = x + size * solve_upper(factor, residual / size)
+            residual = rhs - self.equations.times(x)
+        exact = normal_matrix(*self.equations)
         factorise_upper(exact)
-        return lapack.dpotrs(exact, rhs, lower=0)[0]
+        return solve_upper(exact, rhs)
 
 
-Normal = Callable[[np.ndarray, np.ndarray, np.ndarray, float, np.ndarray, float], np.ndarray]
+class Equations(NamedTuple):
+    """The normal matrix S = D (G - xw xw'/sw + l2 I) D with D = diag(scale), in its parts.
+
+    Attributes
+    ----------
+    gram : float64 (a, a), Fortran order, below its diagonal the lower triangle of G; above it and on it anything finite
+    diagonal : float64 (a,), that of G
+    xw, scale : float64 (a,)
+    sw : sum of the weights
+    l2 : penalty
+    """
+
+    gram: np.ndarray
+    diagonal: np.ndarray
+    xw: np.ndarray
+    sw: float
+    scale: np.ndarray
+    l2: float
+
+    def times(self, x: np.ndarray) -> np.ndarray:
+        """Return S x."""
+        y = self.scale * x
+        found = blas.dsymv(1.0, self.gram, y, lower=1)
+        found += (self.diagonal - self.gram.diagonal() + self.l2) * y
+        if self.sw > 0.0:
+            found -= self.xw * (self.xw @ y / self.sw)
+        return self.scale * found
+
+
+Cholesky = Callable[[np.ndarray], int]
+Normal = Callable[[np.ndarray, np.ndarray, np.ndarray, float, np.ndarray, float, str], np.ndarray]
 
 
 def normal_matrix(
-    gram: np.ndarray, diagonal: np.ndarray, xw: np.ndarray, sw: float, scale: np.ndarray, l2: float
+    gram: np.ndarray,
+    diagonal: np.ndarray,
+    xw: np.ndarray,
+    sw: float,
+    scale: np.ndarray,
+    l2: float,
+    dtype: str = "float64",
 ) -> np.ndarray:
-    """Return D (G - xw xw'/sw + l2 I) D with D = diag(scale), float64, Fortran order, its upper triangle.
+    """Return the upper triangle of D (G - xw xw'/sw + l2 I) D with D = diag(scale), Fortran order.
 
     Parameters
     ----------
-    gram : float32 or float64 (a, a), below its diagonal the lower triangle of G, which stays; a function like this may
-        write its result to the rest
-    diagonal, xw, scale : float64 (a,); the diagonal of G
-    sw : sum of the weights
-    l2 : penalty
+    gram, diagonal, xw, sw, scale, l2 : as in :class:`Equations`; a function like this may write its result to the
+        upper triangle and the diagonal of `gram`, and is called again with the same `gram` then
+    dtype : of the result
     """
     S = np.array(gram.T, dtype=np.float64, order="F")
     S[np.diag_indices(S.shape[0])] = diagonal
@@ -120,11 +157,17 @@ def normal_matrix(
     S[np.diag_indices(S.shape[0])] += l2
     S *= scale
     S *= scale[:, None]
-    return S
+    return S.astype(dtype, order="F", copy=False)
 
 
 def factorise(
-    gram: np.ndarray, xw: np.ndarray, sw: float, l2: float, eps: float, normal: Normal = normal_matrix
+    gram: np.ndarray,
+    xw: np.ndarray,
+    sw: float,
+    l2: float,
+    eps: float,
+    normal: Normal = normal_matrix,
+    cholesky: Cholesky = factorise_upper,
 ) -> Factor:
     """Factorise the normal equations of one weighted least squares with an intercept.
 
@@ -136,6 +179,7 @@ def factorise(
     l2 : penalty on the coefficients
     eps : relative rounding error of the products in `gram`
     normal : as :func:`normal_matrix`
+    cholesky : as :func:`pipeline.backends.cholesky.factorise_upper`
 
     Notes
     -----
@@ -157,13 +201,13 @@ def factorise(
     for attempt in range(RAISES + 1 if l2 > 0.0 else 1):
         raised = l2 * 10.0**attempt
         scale = 1.0 / np.sqrt(variance + raised)
-        matrix = normal(gram, diagonal, mine, sw, scale, raised)
         single = eps > SINGLE_EPS and active.size > SINGLE
-        upper = _cholesky(matrix.astype(np.float32, order="F") if single else matrix, tolerance)
+        equations = Equations(gram, diagonal, mine, sw, scale, raised)
+        upper = _cholesky(normal(*equations, "float32" if single else "float64"), tolerance, cholesky)
         if upper is not None:
             left = ((variance + raised) / (diagonal + raised)).min(initial=1.0)
             margin = float(left * upper.diagonal().min(initial=1.0) ** 2)
-            kept = matrix if single else None
+            kept = equations if single else None
             return Factor(
                 active, scale, upper, kept, None, None, xw, sw, raised, active.size, attempt, margin
             )
@@ -173,14 +217,11 @@ def factorise(
     return Factor(active, scale, None, None, basis, triangle, xw, sw, 0.0, rank, MINIMUM_NORM)
 
 
-def _cholesky(S: np.ndarray, tolerance: float) -> np.ndarray | None:
+def _cholesky(S: np.ndarray, tolerance: float, cholesky: Cholesky) -> np.ndarray | None:
     """Return S, float64 or 32, with its upper triangle factorised; None if a pivot is no more than rounding noise."""
     if S.shape[0] == 0:
         return S
-    if S.dtype == np.float32:
-        S, info = lapack.spotrf(S, lower=0, clean=0, overwrite_a=1)
-    else:
-        info = factorise_upper(S)
+    info = cholesky(S)
     pivots = S.diagonal()
     if info != 0 or not np.isfinite(pivots).all() or pivots.min() ** 2 <= tolerance:
         return None

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.benchmarks import gpus
 from pipeline.benchmarks.registry import Case, Setup, Work, row, suite
 
 TWO = np.float32(2)  # a Python 2 would make some of the packages compute in float64
@@ -225,8 +226,7 @@ def _jax(case: Case, platform: str) -> Work:
 
 @row("add_two", "CuPy", needs=("cupy",))
 def _cupy(case: Case) -> Work:
-    import cupy
-
+    cupy = gpus.cupy(case.setup.device)
     return Work(
         lambda x: x + TWO,
         put=lambda: cupy.asarray(case.data.source),
@@ -284,14 +284,14 @@ def _numba_cuda(case: Case) -> Work:
 
 @row("add_two", "PyCUDA", needs=("pycuda",))
 def _pycuda(case: Case) -> Work:
-    import pycuda.autoprimaryctx  # the context that the other packages use too
-    from pycuda import gpuarray
+    from pycuda import driver, gpuarray
 
+    on_it = gpus.pycuda(case.setup.device)
     return Work(
-        lambda x: x + TWO,
-        put=lambda: gpuarray.to_gpu(case.data.source),
-        get=lambda x: x.get(),
-        wait=lambda _: pycuda.autoprimaryctx.context.synchronize(),
+        on_it(lambda x: x + TWO),
+        put=on_it(lambda: gpuarray.to_gpu(case.data.source)),
+        get=on_it(lambda x: x.get()),
+        wait=on_it(lambda _: driver.Context.synchronize()),
         on_device=True,
         note=NEW,
     )

@@ -1,19 +1,27 @@
 """Suite ``filter``: a wide Gaussian, exactly in several ways and nearly by three box filters.
 
 The image repeats itself beyond its edges, which every way can do; the kernel is the sampled Gaussian up to four
-standard deviations, and the reference two dense matrix products in float64.
+standard deviations, and the reference two dense matrix products in float64. What is made of the kernel (taps,
+matrices, its transform) is made before the timed part in every row. The ways need different operations, so each row
+says its own.
 """
 
 from __future__ import annotations
 
 import functools
+import math
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
+from pipeline.benchmarks import gpus
 from pipeline.benchmarks.registry import Case, Setup, Work, largest_difference, row, suite
 
 TRUNCATE = 4.0  # standard deviations
+FLOAT64 = ("vector", "float64")  # in which SciPy and CuPy add up, whatever the image is
+PRODUCT = ("product", "float32")
 EXACT = 2e-5  # float32 sums of values from 0 to 1
 NEARLY = 0.05  # three boxes are no Gaussian
 
@@ -27,6 +35,7 @@ def case(setup: Setup) -> Case:
     down, along = circulant(taps, n), circulant(taps, n + 16)
     wanted = down @ image.astype(np.float64) @ along
     data = SimpleNamespace(image=image, sigma=sigma, taps=taps, down=down, along=along, wanted=wanted)
+    data.operations = _operations(image.shape, taps.size)
     work = f"Gaussian of sigma {sigma:g} ({taps.size} x {taps.size} taps) on {n} x {n + 16} float32 pixels"
     measure = "largest difference, of values from 0 to 1"
     return Case(data, largest_difference(wanted), EXACT, 2 * image.nbytes, measure, work, setup)
@@ -37,6 +46,19 @@ def gaussian(sigma: float) -> np.ndarray:
     radius = int(TRUNCATE * sigma + 0.5)
     taps = np.exp(-0.5 * (np.arange(-radius, radius + 1) / sigma) ** 2)
     return taps / taps.sum()
+
+
+def _operations(shape: tuple[int, int], taps: int) -> dict[str, float]:
+    """Return the operations of each way, for the whole image; additions and multiplications."""
+    rows, cols = shape
+    pixels, radius = float(rows * cols), taps // 2
+    return {
+        "direct": pixels * 2 * taps**2,
+        "separable": pixels * 2 * (3 * radius + 1),  # mirrored pixels are added first: they have the same tap
+        "products": pixels * 2 * (rows + cols),
+        "FFT": 5 * pixels * math.log2(pixels) + pixels,  # of real numbers, there and back, and the factors
+        "boxes": pixels * 3 * 2 * 3,  # a box is moved on by a sum and a difference, and divided by its width
+    }
 
 
 def circulant(taps: np.ndarray, n: int) -> np.ndarray:
@@ -69,6 +91,7 @@ def _direct(case: Case) -> Work:
         lambda: np.einsum("ijkl,kl->ij", windows, kernel),
         scale=len(image) / rows,
         error=largest_difference(case.data.wanted[:rows]),
+        operations=case.data.operations["direct"],
         note=f"{taps.size**2:,} products a pixel; {rows} rows of pixels, extrapolated",
     )
 
@@ -83,14 +106,24 @@ def _separable(case: Case) -> Work:
         down = ndimage.correlate1d(image, taps, axis=0, mode="wrap")
         return ndimage.correlate1d(down, taps, axis=1, mode="wrap")
 
-    return Work(run, note=f"SciPy, {2 * taps.size} products a pixel")
+    return Work(
+        run,
+        operations=case.data.operations["separable"],
+        arithmetic=FLOAT64,
+        note=f"SciPy, {2 * taps.size} products a pixel",
+    )
 
 
 @row("filter", "separable, matrix products")
 def _products(case: Case) -> Work:
     down, along = (case.data.down.astype(np.float32), case.data.along.astype(np.float32))
     image = case.data.image
-    return Work(lambda: down @ image @ along, note="BLAS, with the zeros multiplied")
+    return Work(
+        lambda: down @ image @ along,
+        operations=case.data.operations["products"],
+        arithmetic=PRODUCT,
+        note="BLAS, with the zeros multiplied",
+    )
 
 
 @row("filter", "FFT")
@@ -105,7 +138,9 @@ def _fft(case: Case) -> Work:
         spectrum *= transfer
         return fft.irfft2(spectrum, s=image.shape, workers=workers, overwrite_x=True)
 
-    return Work(run, note="SciPy; the kernel's transform is made before")
+    return Work(
+        run, operations=case.data.operations["FFT"], note="SciPy; the kernel's transform is made before"
+    )
 
 
 def _transfer(case: Case) -> np.ndarray:
@@ -129,6 +164,8 @@ def _boxes(case: Case) -> Work:
     return Work(
         run,
         tolerance=NEARLY,
+        operations=case.data.operations["boxes"],
+        arithmetic=FLOAT64,
         note=f"SciPy, running sums of widths {', '.join(map(str, widths))}: no Gaussian",
     )
 
@@ -145,14 +182,17 @@ def _opencv(case: Case) -> Work:
         framed = cv2.copyMakeBorder(image, r, r, r, r, cv2.BORDER_WRAP)
         return cv2.sepFilter2D(framed, cv2.CV_32F, taps, taps)[r:-r, r:-r]
 
-    return Work(run, note="with a frame around the image, which repeats it")
+    return Work(
+        run,
+        operations=case.data.operations["separable"],
+        note="with a frame around the image, which repeats it",
+    )
 
 
 def _torch(case: Case, place: str) -> Work:
     import torch
 
     torch.set_num_threads(case.setup.threads)
-    on_device = place != "cpu"
     taps = torch.from_numpy(case.data.taps.astype(np.float32)).to(place)
     r = taps.numel() // 2
 
@@ -161,13 +201,16 @@ def _torch(case: Case, place: str) -> Work:
         down = torch.nn.functional.conv2d(framed, taps.reshape(1, 1, -1, 1))
         return torch.nn.functional.conv2d(down, taps.reshape(1, 1, 1, -1))[0, 0]
 
-    return Work(
-        run,
-        put=lambda: torch.from_numpy(case.data.image).to(place),
+    shared = torch.from_numpy(case.data.image)
+    work = Work(lambda: run(shared).numpy(), operations=case.data.operations["separable"], note="conv2d")
+    if place == "cpu":
+        return work
+    return work._replace(
+        run=run,
+        put=lambda: shared.to(place),
         get=lambda found: found.cpu().numpy(),
-        wait=(lambda _: torch.cuda.synchronize(place)) if on_device else None,
-        on_device=on_device,
-        note="conv2d",
+        wait=lambda _: torch.cuda.synchronize(place),
+        on_device=True,
     )
 
 
@@ -181,23 +224,24 @@ def _torch_gpu(case: Case) -> Work:
     return _torch(case, f"cuda:{case.setup.device}")
 
 
-def _cupy(case: Case, run, note: str, tolerance: float | None = None) -> Work:
-    import cupy
-
+def _cupy(case: Case, run: Callable[[Any], Any], way: str, note: str) -> Work:
+    cupy = gpus.cupy(case.setup.device)
     return Work(
         run,
         put=lambda: cupy.asarray(case.data.image),
         get=cupy.asnumpy,
         wait=lambda _: cupy.cuda.get_current_stream().synchronize(),
         on_device=True,
+        operations=case.data.operations[way],
+        arithmetic={"separable": FLOAT64, "boxes": FLOAT64, "products": PRODUCT}.get(way),
+        tolerance=NEARLY if way == "boxes" else None,
         note=note,
-        tolerance=tolerance,
     )
 
 
 @row("filter", "CuPy, separable", needs=("cupy",))
 def _cupy_separable(case: Case) -> Work:
-    import cupy
+    cupy = gpus.cupy(case.setup.device)
     from cupyx.scipy import ndimage
 
     taps = cupy.asarray(case.data.taps)
@@ -206,24 +250,22 @@ def _cupy_separable(case: Case) -> Work:
         down = ndimage.correlate1d(image, taps, axis=0, mode="wrap")
         return ndimage.correlate1d(down, taps, axis=1, mode="wrap")
 
-    return _cupy(case, run, "as SciPy")
+    return _cupy(case, run, "separable", "as SciPy")
 
 
 @row("filter", "CuPy, matrix products", needs=("cupy",))
 def _cupy_products(case: Case) -> Work:
-    import cupy
-
+    cupy = gpus.cupy(case.setup.device)
     down, along = (cupy.asarray(m.astype(np.float32)) for m in (case.data.down, case.data.along))
-    return _cupy(case, lambda image: down @ image @ along, "cuBLAS, with the zeros multiplied")
+    return _cupy(case, lambda image: down @ image @ along, "products", "cuBLAS, with the zeros multiplied")
 
 
 @row("filter", "CuPy, FFT", needs=("cupy",))
 def _cupy_fft(case: Case) -> Work:
-    import cupy
-
+    cupy = gpus.cupy(case.setup.device)
     transfer = cupy.asarray(_transfer(case))
     inverse = functools.partial(cupy.fft.irfft2, s=case.data.image.shape)
-    return _cupy(case, lambda image: inverse(cupy.fft.rfft2(image) * transfer), "cuFFT")
+    return _cupy(case, lambda image: inverse(cupy.fft.rfft2(image) * transfer), "FFT", "cuFFT")
 
 
 @row("filter", "CuPy, three boxes", needs=("cupy",))
@@ -237,4 +279,4 @@ def _cupy_boxes(case: Case) -> Work:
             image = ndimage.uniform_filter(image, width, mode="wrap")
         return image
 
-    return _cupy(case, run, "as SciPy: no Gaussian", NEARLY)
+    return _cupy(case, run, "boxes", "as SciPy: no Gaussian")

@@ -115,6 +115,7 @@ def _sums(case: Case) -> np.ndarray:
 
 
 def _one_by_one(case: Case, lines: np.ndarray, note: str) -> Work:
+    note += f"; a Python loop of {len(lines):,} calls"
     return _work(lambda: np.array([line.sum() for line in lines]), lambda: _sums(case), lines.nbytes, note)
 
 
@@ -131,7 +132,7 @@ def _columns_of_columns(case: Case) -> Work:
 @row("layout", "sums: row-major, A.sum(axis=0)")
 def _columns_at_once(case: Case) -> Work:
     A = case.data.matrix
-    return _work(lambda: A.sum(axis=0), lambda: _sums(case), A.nbytes, "NumPy adds row to row")
+    return _work(lambda: A.sum(axis=0), lambda: _sums(case), A.nbytes, "one call: NumPy adds row to row")
 
 
 def _numba_sum(case: Case, by_rows: bool) -> Work:
@@ -155,7 +156,10 @@ def _numba_sum(case: Case, by_rows: bool) -> Work:
 
     A, run = case.data.matrix, rows if by_rows else columns
     return _work(
-        lambda: run(A), lambda: _sums(case), A.nbytes, f"inner loop over {'j' if by_rows else 'i'} of A[i, j]"
+        lambda: run(A),
+        lambda: _sums(case),
+        A.nbytes,
+        f"one call: inner loop over {'j' if by_rows else 'i'} of A[i, j]",
     )
 
 

@@ -10,16 +10,13 @@ import gc
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from statistics import median
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pipeline.benchmarks import needs, registry
-
-# The one place that says what this machine's copies can reach.
-from pipeline.benchmarks.bandwidth import copy_rate
+from pipeline.benchmarks import needs, rates, registry, shares
 from pipeline.benchmarks.registry import Case, Row, Setup, Work
+from pipeline.benchmarks.results import RowResult, SuiteResult
 
 log = logging.getLogger(__name__)
 
@@ -27,59 +24,6 @@ LEAST = 2e-3  # seconds of one timing: a shorter run is repeated inside it
 MOST_REPEATS = 10_000
 
 Tell = Callable[[int, int, str], None]
-
-
-@dataclass
-class RowResult:
-    """What is known of a row.
-
-    Attributes
-    ----------
-    status : "ok", "wrong" (its result), "failed" (it raised) or "absent" (this machine lacks what it needs)
-    reason, install : why it was not timed, and the command that helps
-    first : seconds of the first call, with what is compiled in it
-    seconds : of the whole work in each round; extrapolated if `scale` is above 1
-    put, get : seconds of the copies to (each round) and from (once) where the row works
-    rate : bytes per second, by the bytes the work must move at least; None where that is no measure
-    share : `rate` by the measured rate of a copy in the same memory
-    faster : times the speed of the first row of the suite, or of its group; the median over the rounds
-    """
-
-    name: str
-    status: str
-    reason: str = ""
-    install: str = ""
-    note: str = ""
-    scale: float = 1.0
-    on_device: bool = False
-    error: float | None = None
-    tolerance: float | None = None
-    measure: str = ""
-    first: float | None = None
-    seconds: list[float] = field(default_factory=list)
-    put: list[float] = field(default_factory=list)
-    get: float | None = None
-    nbytes: int = 0
-    rate: float | None = None
-    share: float | None = None
-    faster: float | None = None
-
-    @property
-    def median(self) -> float | None:
-        """Median of the rounds, in seconds."""
-        return median(self.seconds) if self.seconds else None
-
-
-@dataclass
-class SuiteResult:
-    """What is known of a suite."""
-
-    name: str
-    work: str
-    notes: list[str]
-    rounds: int
-    rows: list[RowResult]
-    limits: dict[str, float]  # "host", "device": bytes per second of a copy
 
 
 class _Visit(NamedTuple):
@@ -103,7 +47,7 @@ def run(
     repeats: int,
     seconds: float,
     tell: Tell = lambda done, total, note: None,
-    copy: Callable[[bool, int], float | None] = copy_rate,
+    limit: shares.Measure = rates.measure,
 ) -> SuiteResult:
     """Measure one suite.
 
@@ -113,7 +57,7 @@ def run(
     repeats : rounds at most
     seconds : no further round begins that would probably end later than this after the start; there is one at least
     tell : told (steps done, steps in all, row at work)
-    copy : bytes per second of a copy, from (on the device, threads); None if that is not known
+    limit : measures a limit of the machine; None if that is not known
     """
     begin = time.perf_counter()
     suite = registry.get(name)
@@ -126,18 +70,17 @@ def run(
         results.append(result)
         if work is not None:
             running.append(_Running(work, result))
-    places = sorted({one.result.on_device for one in running if one.result.nbytes})
-    looks = [[copy(where, setup.threads) for where in places]]
+    looks = [shares.look(results, limit, setup)]
     left = seconds - (time.perf_counter() - begin)
     rounds = _rounds(running, repeats, left, (len(suite.rows), steps, tell))
     # Looked at again: whatever else runs here may have disturbed the first look.
-    looks.append([copy(where, setup.threads) for where in places])
-    pairs = zip(places, *looks, strict=True)
-    limits = {where: max(a, b) for where, a, b in pairs if a is not None and b is not None}
-    _compare(results, limits)
+    looks.append(shares.look(results, limit, setup))
+    limits = {one: max(look[one] for look in looks) for one in looks[0]}
+    shares.compare(results, case, limits)
     tell(steps, steps, "")
-    named = {"device" if where else "host": rate for where, rate in limits.items()}
-    return SuiteResult(name, case.work, case.notes, rounds, results, named)
+    named = {f"{one.place} {one}": rate for one, rate in limits.items()}
+    notes = [*case.notes, *shares.unknown(results, setup.device)]
+    return SuiteResult(name, case.work, notes, rounds, results, named)
 
 
 def _first(row: Row, case: Case) -> tuple[RowResult, Work | None]:
@@ -148,9 +91,7 @@ def _first(row: Row, case: Case) -> tuple[RowResult, Work | None]:
             return RowResult(row.name, "absent", lack.reason, lack.install), None
     try:
         result, right = _checked(row, case)
-    except (
-        Exception
-    ) as error:  # a row must not end the others; what it raised stands in the table and in the log
+    except Exception as error:  # a row must not end the others: what it raised is in the table and in the log
         log.warning("%s failed", row.name, exc_info=error)
         text = " ".join(str(error).split())
         return RowResult(row.name, "failed", f"{type(error).__name__}: {text}"), None
@@ -163,9 +104,7 @@ def _checked(row: Row, case: Case) -> tuple[RowResult, Work | None]:
     if work.restore is not None:
         work.restore()
     visit = _visit(work)
-    begin = time.perf_counter()
     home = visit.result if work.get is None else work.get(visit.result)
-    back = time.perf_counter() - begin
     error = float((work.error or case.error)(home))
     right = error <= tolerance  # NaN is not
     result = RowResult(
@@ -179,8 +118,9 @@ def _checked(row: Row, case: Case) -> tuple[RowResult, Work | None]:
         tolerance=tolerance,
         measure=work.measure or case.measure,
         first=visit.run * work.scale if work.scale == 1.0 else None,
-        get=None if work.get is None else back,
         nbytes=case.nbytes if work.nbytes is None else work.nbytes,
+        operations=case.operations if work.operations is None else work.operations,
+        arithmetic=work.arithmetic or case.arithmetic,
     )
     return result, work if right else None
 
@@ -221,28 +161,15 @@ def _rounds(running: list[_Running], repeats: int, seconds: float, progress: tup
 
 def _time(one: _Running, calibrate: bool) -> None:
     gc.collect(0)
+    rates.rest()
     visit = _visit(one.work, one.inner)
-    if (
-        calibrate and visit.run < LEAST
-    ):  # this was the first call that compiled nothing: now the length is known
+    if calibrate and visit.run < LEAST:  # the first call that compiled nothing: now the length is known
         one.inner = min(MOST_REPEATS, math.ceil(LEAST / max(visit.run, 1e-8)))
         visit = _visit(one.work, one.inner)
     one.result.seconds.append(visit.run * one.work.scale)
     if one.work.put is not None:
         one.result.put.append(visit.put)
-
-
-def _compare(results: Sequence[RowResult], limits: dict[bool, float]) -> None:
-    bases: dict[str, list[float]] = {}
-    for result in results:
-        group = result.name.partition(":")[0] if ":" in result.name else ""
-        base = bases.setdefault(group, result.seconds)
-        middle = result.median
-        if middle is None:
-            continue
-        if result.nbytes:
-            result.rate = result.nbytes / middle
-            limit = limits.get(result.on_device)
-            result.share = None if limit is None else result.rate / limit
-        if base:
-            result.faster = median(a / b for a, b in zip(base, result.seconds, strict=True))
+    if one.work.get is not None:
+        begin = time.perf_counter()
+        one.work.get(visit.result)
+        one.result.get.append(time.perf_counter() - begin)

@@ -11,9 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.benchmarks import gpus
 from pipeline.benchmarks.registry import Case, Setup, Work, row, suite
 
 STANDARD_ERRORS = 5.0
+# Of a point: two numbers of splitmix64 (three products, three shifts, three exclusive ors, a sum, and a shift, a
+# conversion and a product to bring it between 0 and 1), then x * x + y * y < 1 and the count.
+OPERATIONS = 2 * 13 + 5
 BLOCK = 1 << 15  # points whose coordinates stay in the second-level cache
 
 # splitmix64 (Steele, Lea and Flood 2014): the number of a point is its random state, so that any thread can start
@@ -45,8 +49,19 @@ def case(setup: Setup) -> Case:
     """Return how many points; a result is an estimate of pi."""
     n = setup.choose(20_000_000, 2_000_000, 20_000)
     work = f"pi from {n:,} random points"
-    data = SimpleNamespace(n=n, seed=setup.seed)
-    return Case(data, _error(n), STANDARD_ERRORS, 0, "distance from pi in standard errors", work, setup)
+    return Case(
+        SimpleNamespace(n=n, seed=setup.seed),
+        _error(n),
+        STANDARD_ERRORS,
+        0,
+        "distance from pi in standard errors",
+        work,
+        setup,
+        [f"shares count {OPERATIONS} operations a point, which it takes with numbers of splitmix64"],
+        operations=float(OPERATIONS * n),
+        arithmetic=("product", "float64"),
+        pieces=(n, "points"),
+    )
 
 
 def _error(n: int) -> Any:
@@ -129,9 +144,7 @@ def _numba_prange(case: Case) -> Work:
 
 @row("monte_carlo_pi", "CuPy, arrays", needs=("cupy",))
 def _cupy_arrays(case: Case) -> Work:
-    import cupy
-
-    n = case.data.n
+    cupy, n = gpus.cupy(case.setup.device), case.data.n
 
     def run():
         points = cupy.random.default_rng(case.data.seed).random((2, n))
@@ -149,8 +162,7 @@ def _cupy_arrays(case: Case) -> Work:
 
 @row("monte_carlo_pi", "CuPy, one kernel", needs=("cupy",))
 def _cupy_kernel(case: Case) -> Work:
-    import cupy
-
+    cupy = gpus.cupy(case.setup.device)
     n, size = case.data.n, 256
     each = max(1, n // 500_000)
     blocks = -(-n // (each * size))

@@ -7,11 +7,14 @@ import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from pipeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipeline.benchmarks.needs import Need
 
 # Suites in the order in which they run, each the name of its file.
 NAMES = ("add_two", "monte_carlo_pi", "layout", "filter", "hog", "wls")
@@ -41,11 +44,14 @@ class Case:
     data : arrays and numbers that the rows read
     error : tells how far a result, in host memory, is from the suite's reference; may be NaN or infinite
     tolerance : largest error of a right result
-    nbytes : bytes that must move through memory at least; 0 where that is no measure
+    nbytes : bytes that must move through memory at least
     measure : what the error is, in words
     work : what is done, in words
-    notes : what else a reader must know
     setup : what was asked for
+    notes : what else a reader must know
+    operations : that must be done at least
+    arithmetic : the kind of the operations, see `pipeline.benchmarks.rates.Limit`: "product" or "vector", and the type
+    pieces : what is counted in place of operations, how many and of what; (0, "") for operations
     """
 
     data: SimpleNamespace
@@ -56,6 +62,9 @@ class Case:
     work: str
     setup: Setup
     notes: list[str] = field(default_factory=list)
+    operations: float = 0.0
+    arithmetic: tuple[str, str] = ("vector", "float32")
+    pieces: tuple[int, str] = (0, "")
 
 
 class Work(NamedTuple):
@@ -69,9 +78,9 @@ class Work(NamedTuple):
     wait : returns when the result is complete; called before the clock is read
     restore : undoes what an earlier run did to its own input; not timed
     scale : the whole work is this many times what `run` does; above 1 the seconds are extrapolated
-    on_device : shares refer to the memory of the GPU
+    on_device : shares refer to the limits of the GPU
     note : what a reader must know of this row
-    error, tolerance, nbytes, measure : those of this row where they are not the suite's
+    error, tolerance, nbytes, operations, arithmetic, measure : those of this row where they are not the suite's
     """
 
     run: Callable[..., Any]
@@ -85,6 +94,8 @@ class Work(NamedTuple):
     error: Callable[[Any], float] | None = None
     tolerance: float | None = None
     nbytes: int | None = None
+    operations: float | None = None
+    arithmetic: tuple[str, str] | None = None
     measure: str | None = None
 
 
@@ -93,7 +104,7 @@ class Row(NamedTuple):
 
     name: str
     make: Callable[[Case], Work]
-    needs: tuple[str, ...]  # names in pipeline.benchmarks.needs
+    needs: tuple[str | Need, ...]  # see pipeline.benchmarks.needs
 
 
 @dataclass
@@ -120,7 +131,7 @@ def suite(name: str, share: float) -> Callable[[Callable[[Setup], Case]], Callab
 
 
 def row(
-    suite_name: str, name: str, needs: Sequence[str] = ()
+    suite_name: str, name: str, needs: Sequence[str | Need] = ()
 ) -> Callable[[Callable[[Case], Work]], Callable[[Case], Work]]:
     """Register the decorated function, which prepares the work, as a row of a suite.
 
@@ -128,7 +139,8 @@ def row(
     ----------
     suite_name : the suite
     name : of the row; "group: what" puts it into a group, whose first row its speed is compared with
-    needs : names in :mod:`pipeline.benchmarks.needs`
+    needs : packages by their names, or the :class:`pipeline.benchmarks.needs.Need` of a package that is imported by
+        another name than it is installed by, or names in the table there
     """
 
     def register(make: Callable[[Case], Work]) -> Callable[[Case], Work]:

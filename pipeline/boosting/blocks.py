@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -17,10 +17,12 @@ class RowBlocks(Protocol):
 
     shape: tuple[int, int]  # (n, p)
 
-    def blocks(self, dtype: str, columns: np.ndarray | None = None) -> Iterator[tuple[int, int, Array]]:
+    def blocks(
+        self, dtype: str, columns: Sequence[np.ndarray] | None = None
+    ) -> Iterator[tuple[int, int, Any]]:
         """Yield (begin, end, X[begin:end]) in order, where the backend works; each is valid until the next.
 
-        With `columns`, rising, only those: X[begin:end, columns].
+        With `columns`, sets of them, yield X[begin:end, set] for each set instead of all columns.
         """
 
     def classes_at_once(self, q: int) -> int:
@@ -28,14 +30,22 @@ class RowBlocks(Protocol):
 
 
 class Picked(NamedTuple):
-    """Some columns of rows."""
+    """The columns of some bases."""
 
-    values: Array  # (m, u)
-    columns: np.ndarray  # (u,), rising
+    bases: tuple[Basis, ...]
+    values: Sequence[Array]  # of each basis (m, q)
+
+    def of(self, basis: Basis) -> Array:
+        """Return the columns (m, q) of one of the bases."""
+        return next(values for one, values in zip(self.bases, self.values, strict=True) if basis.same(one))
 
 
-def picked_columns(bases: tuple[Basis, ...]) -> np.ndarray | None:
-    """Return the columns of several bases together; None if one of them needs all."""
-    if not bases or any(one.columns is None for one in bases):
-        return None
-    return np.unique(np.concatenate([one.columns for one in bases if one.columns is not None]))
+def picked(bases: tuple[Basis, ...]) -> tuple[Basis, ...]:
+    """Return the bases whose columns are enough to look at, each once; none if one of the given ones needs all."""
+    found: list[Basis] = []
+    for basis in bases:
+        if basis.columns is None:
+            return ()
+        if not any(basis.same(one) for one in found):
+            found.append(basis)
+    return tuple(found)

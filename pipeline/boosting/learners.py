@@ -7,7 +7,7 @@ columns of x, or in random Fourier features of x.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -48,6 +48,19 @@ class Design:
     total_variance: float
     seed: int
     dtype: str
+    _draws: dict[tuple[int, int], np.ndarray] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def drawn(self, index: int, size: int) -> np.ndarray:
+        """Return the `size` active columns drawn for round `index`, rising."""
+        found = self._draws.get((index, size))
+        if found is None:
+            found = np.sort(_generator(self, index).choice(self.active, size, replace=False))
+            if len(self._draws) > 2:  # this round's, and one or two that are foretold: a draw takes .1 ms
+                del self._draws[min(self._draws)]
+            self._draws[index, size] = found
+        return found
 
     @property
     def fitted_classes(self) -> int:
@@ -87,8 +100,8 @@ class Learner(Protocol):
     def request(self, design: Design, train: Team, index: int) -> Request:
         """Return the first sums that round `index` needs."""
 
-    def fit(self, design: Design, train: Team, index: int) -> Fitted:
-        """Fit round `index` to the working responses at the scores of `train`."""
+    def fit(self, design: Design, train: Team, index: int, more: bool) -> Fitted:
+        """Fit round `index` to the working responses at the scores of `train`; `more`: another round may follow."""
 
 
 def _generator(design: Design, index: int) -> np.random.Generator:
@@ -145,10 +158,11 @@ class _Regression:
         classes = slice(0, min(size, J) if basis.size else 0)
         return Request(basis, classes, gram_precision=self.gram_precision)
 
-    def fit(self, design: Design, train: Team, index: int) -> Fitted:
+    def fit(self, design: Design, train: Team, index: int, more: bool) -> Fitted:
         """Fit J ridge regressions on the columns of round `index`."""
         basis = self.basis(design, index)
-        request = Request(basis, gram_precision=self.gram_precision)
+        after = self.foreseen(design, index + 1) if more and not train.ahead else None
+        request = Request(basis, gram_precision=self.gram_precision, after=after)
         rows = _Asked(train, request, design.fitted_classes, design.dtype)
         found = fits.fit(design.backend.xp, design.backend.wls, rows, self.l2)
         return Fitted(basis, *found)
@@ -177,8 +191,7 @@ class Subspace(_Regression):
     def basis(self, design: Design, index: int) -> Basis:
         """Return the columns drawn for round `index`."""
         size = min(self.size, design.active.size)
-        columns = np.sort(_generator(design, index).choice(design.active, size, replace=False))
-        return Basis(index, size, columns=columns)
+        return Basis(index, size, columns=design.drawn(index, size))
 
 
 @dataclass(frozen=True)
@@ -213,7 +226,7 @@ class Componentwise:
         """Return the sums that round `index` needs."""
         return Request(Basis(index, design.n_features), componentwise=True)
 
-    def fit(self, design: Design, train: Team, index: int) -> Fitted:
+    def fit(self, design: Design, train: Team, index: int, more: bool) -> Fitted:
         """Fit one simple weighted regression per class.
 
         With centred sums, feature k lowers the squared error of class j by num^2 / den, where

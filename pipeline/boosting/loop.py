@@ -93,7 +93,7 @@ def boost(
     J = design.n_classes
     while len(history.steps) < rules.n_rounds and history.stopped == "n_rounds":
         index = len(history.steps)
-        fitted = learner.fit(design, train, index)
+        fitted = learner.fit(design, train, index, index + 1 < rules.n_rounds)
         factor = rules.learning_rate * (J - 1) / J
         step, move = fitted.step(design.backend.xp, factor, J), fitted.move(factor, J)
         coming = _coming(design, learner, rules, train, index + 1)

@@ -14,7 +14,7 @@ import numpy as np
 
 from pipeline.backends import fits
 from pipeline.backends.protocol import Sums
-from pipeline.boosting.blocks import Picked, picked_columns
+from pipeline.boosting.blocks import Picked, picked
 from pipeline.boosting.columns import Columns
 from pipeline.boosting.loss import SCORE_LIMIT, WEIGHT_FLOOR, log_loss_sum, softmax, trim, working_response
 from pipeline.boosting.messages import Basis, Frame, Moments, Move, Report, Request, pooled
@@ -88,9 +88,10 @@ class Partition:
     def _blocks(self, dtype: str | None = None, *bases: Basis) -> Iterator[tuple[slice, Array]]:
         """Yield slices and their rows: where they stream, only the columns that `bases` need, if those say which."""
         if self.streams:
-            picked = picked_columns(bases)
-            for begin, end, X in self.rows.blocks(dtype or self.frame.dtype, picked):
-                yield slice(begin, end), X if picked is None else Picked(X, picked)
+            some = picked(bases)
+            sets = [one.columns for one in some] or None
+            for begin, end, X in self.rows.blocks(dtype or self.frame.dtype, sets):
+                yield slice(begin, end), Picked(some, X) if some else X
         elif len(self):
             yield slice(0, len(self)), self.rows
 
@@ -149,6 +150,8 @@ class Partition:
         total = None
         for part, X in self._blocks(None, *request.looks_at()):
             total = fits.add(total, self._sums(request, part, X, self.F[part, :]))
+        if request.after is not None and len(self):  # while these sums are solved, threads are idle
+            self.columns.start(request.after, self.rows)
         return total
 
     def _sums(self, request: Request, part: slice, X: Array, F: Array) -> Sums:
@@ -173,6 +176,7 @@ class Partition:
     ) -> tuple[Array | None, Array | None]:
         """Return the sums that refine the fits of ``request.classes``, see ``residual_sums`` of the backend."""
         backend = self.backend
+        self.columns.settle()
         coef, intercept = backend.put(coef), backend.put(intercept)
         xr = sr = None
         for part, X in self._blocks(None, *request.looks_at()):
@@ -191,6 +195,7 @@ class Partition:
         The scores become the partition's only with :meth:`keep`.
         """
         pairs, total = [], None
+        self.columns.settle()
         self._targets = None  # of the round that ends
         self._coming = None
         bases = (move.basis, *(request.looks_at() if request is not None else ()))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import backends, config
-from pipeline.benchmarks import measure, registry
+from pipeline.benchmarks import measure, registry, results
 from pipeline.errors import BackendError
 from pipeline.files import atomic
 from pipeline.reporting import benchmark_tables, tables
@@ -23,7 +23,7 @@ from pipeline.software import software
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 MIN_SECONDS = 1.0  # of a suite, however many share the time
 
 
@@ -46,7 +46,7 @@ def run(cfg: config.Benchmark, stages: Stages | None = None) -> None:
     """
     stages = stages or Stages()
     names = registry.chosen(cfg.suite)
-    found: list[measure.SuiteResult] = []
+    found: list[results.SuiteResult] = []
     begin = time.perf_counter()
     with backends.get("cpu").threads(cfg.threads) as threads:
         setup = registry.Setup(cfg.size.name, threads, cfg.device, cfg.seed, _free_memory())
@@ -85,7 +85,7 @@ def _seconds(seconds: float, names: Sequence[str], passed: float) -> float:
     return max(MIN_SECONDS, min(left, seconds * shares[0]))
 
 
-def _write(cfg: config.Benchmark, threads: int, found: list[measure.SuiteResult]) -> None:
+def _write(cfg: config.Benchmark, threads: int, found: list[results.SuiteResult]) -> None:
     report = {
         "format": FORMAT,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -111,7 +111,7 @@ def _number(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _complain(found: list[measure.SuiteResult]) -> None:
+def _complain(found: list[results.SuiteResult]) -> None:
     bad = [
         f"{suite.name}: {row.name}"
         for suite in found

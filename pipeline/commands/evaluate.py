@@ -64,6 +64,7 @@ def _saved_model(cfg: config.Evaluate, model: Model, stages: Stages) -> float:
             with stages("label"):
                 proba[part] = model.predict_proba(images.pixels[part])
             advance(min(begin + cfg.chunk, len(labels)), len(labels))
+    datasets.check_unchanged(loaded)
     scores = score(labels, proba, model.class_names)
     folder = Path(cfg.run_dir)
     with stages("save"):
@@ -163,6 +164,7 @@ def _cross_validation(cfg: config.Evaluate, name: str, stages: Stages) -> float:
             advance=advance,
             paths=images.paths,
         )
+    datasets.check_unchanged(loaded)
     folds: list[Scores] = []
     for number, part in enumerate(parts, start=1):
         label = f"fold {number}/{len(parts)}"

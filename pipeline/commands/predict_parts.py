@@ -18,6 +18,7 @@ from pipeline.model import load_model
 from pipeline.reporting.progress import progress
 from pipeline.reporting.stages import Stages
 from pipeline.scale.parts import Labelling, Part
+from pipeline.software import SOURCES, software
 
 
 def run(cfg: config.Predict, stages: Stages) -> None:
@@ -59,9 +60,9 @@ def _run(cfg: config.Predict, stages: Stages, name: str, out: Path) -> None:
             cluster = stack.enter_context(dask_cluster.connected(cfg.scale, name))
             distributed.introduce(cluster)
         threads = max(cluster.await_workers().values())
-        columns = tuple(output.prediction_columns(model.class_names))
+        columns, sources = tuple(output.prediction_columns(model.class_names)), software()[SOURCES]
         labelling = Labelling(
-            data, str(out), cfg.format, columns, name, cfg.backend.device, threads, cfg.chunk
+            data, str(out), cfg.format, columns, name, cfg.backend.device, threads, cfg.chunk, sources
         )
         number = dask_predict.count(found.total, len(cluster.threads()), cfg.scale.partitions)
         begin = time.perf_counter()

@@ -15,7 +15,6 @@ from pipeline import backends, config
 from pipeline.commands import profile_checks, steps
 from pipeline.commands.doctor import machine_facts
 from pipeline.commands.train import train
-from pipeline.files import expanded
 from pipeline.profiling import (
     advice,
     assemble,
@@ -35,7 +34,6 @@ from pipeline.profiling.runs import Run
 from pipeline.reporting import profile_page, profile_tables, tables
 from pipeline.reporting.progress import silent
 from pipeline.reporting.stages import Stages
-from pipeline.scale.store import clear
 from pipeline.software import software
 
 log = logging.getLogger(__name__)
@@ -83,8 +81,6 @@ def measured(cfg: config.Train, listen: bool = True) -> Run:
             begin = time.perf_counter()
             trained, recording = train(cfg, stages), None
             seconds = {**stages.seconds, "all": time.perf_counter() - begin}
-    if cfg.scale.store is not None and cfg.scale.name is config.ScaleName.outofcore:
-        clear(expanded(cfg.scale.store))  # the next measured run, of another folder, fills it again
     return Run(cfg, seconds, recording, work.of_trained(cfg, trained, threads), trained)
 
 

@@ -104,6 +104,7 @@ def train(cfg: config.Train, stages: Stages, keeper: Keeper | None = None) -> Tr
                 advance=advance,
                 paths=images.paths,
             )
+        datasets.check_unchanged(loaded)
         steps.fit_reducer(reducer, X[: len(fitted)], stages)
         X = steps.reduced(reducer, X, stages)
         last = len(fitted) + len(watched)

@@ -10,7 +10,7 @@ from pipeline.datasets.images import (
     write_rejected,
 )
 from pipeline.datasets.packing import PackReport, pack
-from pipeline.datasets.source import load, stream, stream_labelled
+from pipeline.datasets.source import check_unchanged, load, stream, stream_labelled
 from pipeline.datasets.split import Split, folds, split, validation_split, with_groups
 from pipeline.datasets.stamps import Stamps, stamp_pictures
 
@@ -23,6 +23,7 @@ __all__ = [
     "Split",
     "Stamps",
     "TooManyRejected",
+    "check_unchanged",
     "duplicates_across",
     "folds",
     "load",

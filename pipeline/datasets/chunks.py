@@ -13,6 +13,7 @@ from pipeline import config
 from pipeline.datasets.folder import Entry, Listing
 from pipeline.datasets.images import Images, Loaded, Progress, Rejected, allocate, too_many
 from pipeline.datasets.parallel import decoding
+from pipeline.datasets.stamps import Stamps, check_entries, check_packed
 
 
 def stream_files(
@@ -23,8 +24,23 @@ def stream_files(
     *,
     chunk: int,
     progress: Progress | None,
+    same: bool = False,
+    elsewhere: bool = False,
 ) -> Iterator[Loaded]:
-    """Yield the pictures of a listing, `chunk` files at a time; TooManyRejected as soon as they are."""
+    """Yield the pictures of a listing, `chunk` files at a time.
+
+    Parameters
+    ----------
+    same : whether each file must be what was listed still when its pictures have been taken
+    elsewhere : whether it may have been listed on another machine
+
+    Raises
+    ------
+    TooManyRejected
+        As soon as they are.
+    ChangedError
+        If a file is not what was listed.
+    """
     labelled = bool(listing.class_names) and not listing.loose
     names = listing.class_names if labelled else ()
     entries = listing.entries
@@ -37,6 +53,8 @@ def stream_files(
             part = entries[start : start + chunk]
             pixels = allocate(len(part), image)
             outcome = decoder.decode(part, pixels)
+            if same:  # what has vanished is no file that cannot be read
+                check_entries([one for one, bad in zip(part, outcome, strict=True) if bad], elsewhere)
             images = gather(part, outcome, pixels, names)
             found += [reason for reason in outcome if reason is not None]
             rejected += found
@@ -46,6 +64,8 @@ def stream_files(
                 progress(start + len(part), len(entries))
             yield Loaded(images, found, {"read": 0.0, "decode": perf_counter() - begin})
             found = []
+            if same:
+                check_entries(part, elsewhere)
 
 
 def slices(images: Images, chunk: int, progress: Progress | None) -> Iterator[Loaded]:
@@ -57,6 +77,22 @@ def slices(images: Images, chunk: int, progress: Progress | None) -> Iterator[Lo
         if progress is not None:
             progress(start + len(part), len(images))
         yield Loaded(part, [], {"read": perf_counter() - begin, "decode": 0.0})
+
+
+def packed(
+    path: Path,
+    images: Images,
+    chunk: int,
+    progress: Progress | None,
+    stamps: Stamps | None,
+    elsewhere: bool = False,
+) -> Iterator[Loaded]:
+    """Yield the pictures of a packed set as :func:`slices` does; ChangedError if it was not what is stamped meanwhile.
+
+    It is asked after the last: whoever stops before has no set.
+    """
+    yield from slices(images, chunk, progress)
+    check_packed(path, stamps, elsewhere)
 
 
 def parts(

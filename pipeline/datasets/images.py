@@ -120,6 +120,7 @@ class Loaded(NamedTuple):
     rejected: list[Rejected]
     native_seconds: dict[str, float]  # "read": finding files or opening a pack; "decode": files to uint8
     stamps: Stamps | None = None  # of the files, before they were read; None for pictures that are made
+    mapped: Path | None = None  # the packed set whose pixels are read only when they are asked for
 
 
 def allocate(n: int, image: config.Image) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,12 +10,12 @@ from typing import NamedTuple
 
 from pipeline import config
 from pipeline.config import DataName
-from pipeline.datasets.chunks import parts, slices, stream_files
+from pipeline.datasets.chunks import packed, parts, stream_files
 from pipeline.datasets.digits import count_digits, read_digits
 from pipeline.datasets.folder import Entry, Listing, scan
 from pipeline.datasets.images import Loaded, Rejected, TooManyRejected, too_many
 from pipeline.datasets.packed import read_packed
-from pipeline.datasets.stamps import Stamps, stamp_entries, stamp_file
+from pipeline.datasets.stamps import Stamps, check_packed, stamp_entries, stamp_file
 from pipeline.datasets.synthetic import make_synthetic
 from pipeline.datasets.whereabouts import labelled_listing, reading, resolve
 from pipeline.errors import DataError
@@ -32,7 +31,7 @@ class Piece(NamedTuple):
     end: int
     class_names: tuple[str, ...]
     entries: tuple[Entry, ...] = ()  # of a folder
-    stamp: tuple[int, int] = (0, 0)  # size and time of a packed set
+    stamps: Stamps | None = None  # of a packed set
 
 
 @dataclass(frozen=True)
@@ -59,11 +58,9 @@ class Inventory:
     def pieces(self, count: int) -> list[Piece]:
         """Return the set in `count` pieces of neighbours, about equally long; some are empty if it is small."""
         bounds = [self.total * i // count for i in range(count + 1)]
-        stamp = (0, 0)
-        if self.kind is DataName.packed and self.stamps is not None:
-            stamp = int(self.stamps.sizes[0]), int(self.stamps.times[0])
+        stamps = self.stamps if self.kind is DataName.packed else None
         return [
-            Piece(self.data, self.image, self.kind, a, b, self.class_names, self.entries[a:b], stamp)
+            Piece(self.data, self.image, self.kind, a, b, self.class_names, self.entries[a:b], stamps)
             for a, b in itertools.pairwise(bounds)
         ]
 
@@ -150,8 +147,8 @@ def read_piece(piece: Piece, chunk: int, workers: int) -> Iterator[Loaded]:
 
     Raises
     ------
-    DataError
-        If a file is gone, or is not of the size and time with which it was listed, before or after it is read.
+    ChangedError
+        If a file is gone, or is not of the size and time with which it was listed, when it has been read.
     """
     data = replace(piece.data, workers=workers, max_rejected=1.0)  # who listed the set judges the whole
     with reading(data):
@@ -161,21 +158,15 @@ def read_piece(piece: Piece, chunk: int, workers: int) -> Iterator[Loaded]:
 def _chunks(piece: Piece, data: config.Data, chunk: int) -> Iterator[Loaded]:
     image, begin = piece.image, piece.begin
     if piece.kind is DataName.folder:
-        root = Path(str(data.path))
-        for start in range(0, len(piece.entries), chunk):
-            some = piece.entries[start : start + chunk]
-            for entry in some:
-                _check_same(entry.path, (entry.size, entry.time))
-            listing = Listing(piece.class_names, list(some))
-            yield from stream_files(root, listing, data, image, chunk=chunk, progress=None)
-            for entry in some:  # nobody wrote while they were read
-                _check_same(entry.path, (entry.size, entry.time))
+        root, listing = Path(str(data.path)), Listing(piece.class_names, list(piece.entries))
+        yield from stream_files(
+            root, listing, data, image, chunk=chunk, progress=None, same=True, elsewhere=True
+        )
     elif piece.kind is DataName.packed:
         path = Path(str(data.path))
-        _check_same(str(path), piece.stamp)
-        images = read_packed(path, image, resizable=False)
-        yield from slices(images.subset(slice(begin, piece.end)), chunk, None)
-        _check_same(str(path), piece.stamp)  # nobody wrote while it was read
+        check_packed(path, piece.stamps, elsewhere=True)
+        images = read_packed(path, image, resizable=False).subset(slice(begin, piece.end))
+        yield from packed(path, images, chunk, None, piece.stamps, elsewhere=True)
     elif piece.kind is DataName.digits:
         yield from parts(
             piece.end - begin, chunk, None, lambda a, b: read_digits(image, begin + a, begin + b)
@@ -183,21 +174,6 @@ def _chunks(piece: Piece, data: config.Data, chunk: int) -> Iterator[Loaded]:
     else:
         yield from parts(
             piece.end - begin, chunk, None, lambda a, b: make_synthetic(data, image, begin + a, begin + b)
-        )
-
-
-def _check_same(path: str, then: tuple[int, int]) -> None:
-    try:
-        status = os.stat(path)
-    except FileNotFoundError as error:
-        raise DataError(
-            f"{path} has vanished since the set was listed, or a worker's machine does not have it; all machines "
-            "need the same files under the same path"
-        ) from error
-    if (status.st_size, status.st_mtime_ns) != then:
-        raise DataError(
-            f"{path} has changed since the set was listed: {then[0]} bytes then, {status.st_size} now; "
-            "start the run again when nobody writes there"
         )
 
 

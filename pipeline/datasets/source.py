@@ -8,13 +8,20 @@ from time import perf_counter
 
 from pipeline import config
 from pipeline.config import DataName
-from pipeline.datasets.chunks import gather, parts, slices, stream_files
+from pipeline.datasets.chunks import gather, packed, parts, stream_files
 from pipeline.datasets.digits import count_digits, read_digits
 from pipeline.datasets.folder import Entry, Listing, count_up_to, scan
 from pipeline.datasets.images import Images, Loaded, Progress, allocate, too_many
 from pipeline.datasets.packed import read_packed
 from pipeline.datasets.parallel import decoding, enough, started
-from pipeline.datasets.stamps import Stamps, stamp_entries, stamp_file, stamp_pictures
+from pipeline.datasets.stamps import (
+    Stamps,
+    check_entries,
+    check_packed,
+    stamp_entries,
+    stamp_file,
+    stamp_pictures,
+)
 from pipeline.datasets.synthetic import make_synthetic
 from pipeline.datasets.whereabouts import labelled_listing, reading, resolve
 from pipeline.errors import ConfigError, DataError
@@ -40,7 +47,7 @@ def load(
     Returns
     -------
     Loaded
-        Pictures in a fixed order. Of a packed set they are a memory map.
+        Pictures in a fixed order. Of a packed set they are a memory map: see :func:`check_unchanged`.
 
     Raises
     ------
@@ -48,10 +55,23 @@ def load(
         When settings contradict each other.
     DataError
         When there is no such set, it has no labels, a single class, or is not the one expected;
-        ``TooManyRejected`` above ``data.max_rejected``.
+        ``TooManyRejected`` above ``data.max_rejected``; ``ChangedError`` if a file changed or vanished after it was
+        listed.
     """
     with reading(data):
         return _load(data, image, progress, expected)
+
+
+def check_unchanged(loaded: Loaded) -> None:
+    """Find out whether a set that ``load`` mapped is the same still: to be asked when its pixels have been read.
+
+    Raises
+    ------
+    ChangedError
+        If it is not. Of other sets ``load`` itself says so.
+    """
+    if loaded.mapped is not None:
+        check_packed(loaded.mapped, loaded.stamps)
 
 
 def _load(
@@ -68,7 +88,7 @@ def _load(
         if expected is not None:
             expected.compare(stamps, str(path))
         images = read_packed(path, image)
-        loaded = Loaded(images, [], {"read": perf_counter() - begin, "decode": 0.0}, stamps)
+        loaded = Loaded(images, [], {"read": perf_counter() - begin, "decode": 0.0}, stamps, path)
     elif kind is DataName.digits:
         loaded = Loaded(read_digits(image), [], {"read": 0.0, "decode": perf_counter() - begin})
     elif kind is DataName.synthetic:
@@ -95,7 +115,8 @@ def stream(
     ------
     ConfigError, DataError
         As ``load``, at the call. ``TooManyRejected`` on the way, as soon as the share of rejected files among
-        all is sure to exceed ``data.max_rejected``; the chunk that tips it is not yielded.
+        all is sure to exceed ``data.max_rejected``; the chunk that tips it is not yielded. ``ChangedError`` at the
+        end, if a packed set changed meanwhile; of a file of a folder counts what it is when it is read.
     """
     if chunk < 1:
         raise ConfigError(f"chunk={chunk}: expected at least 1 picture")
@@ -127,14 +148,14 @@ def stream_labelled(
             listing = labelled_listing(path)
             stamps: Stamps | None = stamp_entries(listing.entries)
             rows = _rows(chunk, len(listing.entries))
-            chunks = stream_files(path, listing, data, image, chunk=rows, progress=progress)
+            chunks = stream_files(path, listing, data, image, chunk=rows, progress=progress, same=True)
         elif kind is None:
             raise DataError(
                 f"data.path={path}: one file is no labelled set; expected a folder or a packed set"
             )
         else:
             stamps = stamp_file(path) if path is not None and path.is_file() else None
-            chunks = _stream(data, image, chunk, progress)
+            chunks = _stream(data, image, chunk, progress, stamps)
         if expected is not None and (stamps is not None or path is not None):
             expected.compare(stamps, f"data.path={path}")
         return stamps, _told(chunks, data)
@@ -150,7 +171,11 @@ def _rows(chunk: int | Callable[[int], int], total: int) -> int:
 
 
 def _stream(
-    data: config.Data, image: config.Image, chunk: int | Callable[[int], int], progress: Progress | None
+    data: config.Data,
+    image: config.Image,
+    chunk: int | Callable[[int], int],
+    progress: Progress | None,
+    stamps: Stamps | None = None,
 ) -> Iterator[Loaded]:
     kind, path = resolve(data)
     if kind is DataName.folder:
@@ -160,8 +185,10 @@ def _stream(
         return stream_files(path, listing, data, image, chunk=rows, progress=progress)
     if kind is DataName.packed:
         assert path is not None
+        if stamps is None and path.is_file():
+            stamps = stamp_file(path)
         images = read_packed(path, image, resizable=False)
-        return slices(images, _rows(chunk, len(images)), progress)
+        return packed(path, images, _rows(chunk, len(images)), progress, stamps)
     if kind is DataName.digits:
         n = count_digits()
         return parts(n, _rows(chunk, n), progress, lambda a, b: read_digits(image, a, b))
@@ -191,6 +218,7 @@ def _load_folder(
         read = perf_counter()
         with span("decode"), decoding(entries, data, image, helpers) as decoder:
             outcome = decoder.decode(entries, pixels, progress)
+        check_entries(entries)  # before it is told that what has vanished cannot be read
     images = gather(entries, outcome, pixels, listing.class_names)
     rejected += [found for found in outcome if found is not None]
     decoded = perf_counter()

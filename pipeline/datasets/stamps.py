@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.errors import DataError
+from pipeline.errors import ChangedError, DataError
 
 if TYPE_CHECKING:
     from pipeline.datasets.folder import Entry
@@ -121,6 +122,51 @@ def stamp_file(path: Path) -> Stamps:
     """Return the stamp of a single file, a packed set."""
     status = path.stat()
     return Stamps([_name(path)], np.array([status.st_size]), np.array([status.st_mtime_ns]))
+
+
+def check_same(path: str | Path, size: int, time: int, elsewhere: bool = False) -> None:
+    """Find out whether a file is what it was when the set was listed; asked once more when it has been read.
+
+    Parameters
+    ----------
+    size, time : bytes, and ns since 1970 of the last change, when it was listed
+    elsewhere : whether it may have been listed on another machine
+
+    Raises
+    ------
+    ChangedError
+        If it is gone, or of another size or time.
+    """
+    try:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        found, again = f"{path} has vanished since the set was listed", "start the run again"
+        if elsewhere:
+            found += ", or a worker's machine does not have it"
+            again = "all machines need the same files under the same path"
+        raise ChangedError(found, again, "bring it back") from error
+    if (status.st_size, status.st_mtime_ns) == (size, time):
+        return
+    then, now = f"{size} bytes then", f"{status.st_size} now"
+    if status.st_size == size:
+        then, now = f"it is of {_date(time)} then", f"of {_date(status.st_mtime_ns)} now"
+    raise ChangedError(
+        f"{path} has changed since the set was listed: {then}, {now}",
+        "start the run again when nobody writes there",
+        "bring it back as it was",
+    )
+
+
+def check_entries(entries: Iterable[Entry], elsewhere: bool = False) -> None:
+    """Find out whether all files of a listing are what they were, as :func:`check_same`."""
+    for entry in entries:
+        check_same(entry.path, entry.size, entry.time, elsewhere)
+
+
+def check_packed(path: Path, stamps: Stamps | None, elsewhere: bool = False) -> None:
+    """Find out whether a packed set is the file that was stamped, as :func:`check_same`."""
+    if stamps is not None:
+        check_same(path, int(stamps.sizes[0]), int(stamps.times[0]), elsewhere)
 
 
 def _name(path: Path) -> str:

@@ -91,7 +91,7 @@ def hog(work: Work) -> Count:
     block: sums along both sides, and the norm (3); L2-Hys does that twice, the second time from the clipped
     features. For each feature: one product, or for L2-Hys a square and a sum (3) and two products.
     """
-    operations = counts_outofcore.voting(work) + counts_outofcore.normalising(work)
+    operations = counts_outofcore.voting(work) + counts_outofcore.writing(work) * work.features
     pixel_bytes = 1 if work.preprocess in ("none", "stretch") else 4
     feature_bytes = work.features * work.feature_bytes
     n = work.images

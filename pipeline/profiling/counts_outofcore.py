@@ -1,6 +1,6 @@
 """Bytes and operations of HoG in its two steps, and of ``scale=outofcore``, which keeps what lies between them on disk.
 
-See :mod:`pipeline.profiling.counts` for what counts. Mapped chunks lie in the page cache where that has room: a pass
+See :mod:`pipeline.profiling.counts` for what counts. Chunks lie in the page cache where that has room: a pass
 reads them from memory then, and from the disk otherwise.
 """
 
@@ -14,29 +14,32 @@ from pipeline.profiling.work import Work, of_round
 IMAGES_AT_ONCE = 1024  # whose pixels are in memory together, as config.Train.chunk
 
 
-def voting(work: Work) -> int:
-    """Return the operations of an image's cell histograms and of the sums that norms need."""
-    layout, bins = work.layout, work.layout.orientations
+def voting(work: Work) -> float:
+    """Return the operations of an image's cell histograms, and of what its blocks are multiplied by."""
+    layout, blocks, bins = work.layout, math.prod(work.layout.blocks), work.layout.orientations
     cells = math.prod(layout.cells)
-    votes = cells * math.prod(layout.pixels_per_cell) * (8 + 3 * bins)
-    return votes + cells * bins * (3 if work.block_norm.startswith("L2") else 2)
-
-
-def normalising(work: Work, columns: float | None = None) -> float:
-    """Return the operations that make features of an image's cell histograms, all or so many: norms and products."""
-    layout, blocks = work.layout, math.prod(work.layout.blocks)
     rows, cols = layout.cells_per_block
+    squares = work.block_norm.startswith("L2")
+    votes = cells * math.prod(layout.pixels_per_cell) * (8 + 3 * bins) + cells * bins * (3 if squares else 2)
     across = layout.cells[0] * layout.blocks[1] * cols  # once for all blocks of a column
-    norms = across + blocks * (rows + (3 if work.block_norm.startswith("L2") else 2))
-    written = {"L1": 1, "L1-sqrt": 2, "L2": 1, "L2-Hys": 2}[work.block_norm]
+    norms = across + blocks * (rows + (3 if squares else 2))
     again = 3 * (blocks + work.features) if work.block_norm == "L2-Hys" else 0  # clipped, all are looked at
-    return norms + again + written * (work.features if columns is None else columns)
+    return votes + norms + again
+
+
+def writing(work: Work) -> int:
+    """Return the operations of a feature whose cell and block's factors are known."""
+    return {"L1": 1, "L1-sqrt": 2, "L2": 1, "L2-Hys": 2}[work.block_norm]
 
 
 def rounds_columns(work: Work) -> float:
-    """Return the columns that a pass of a round expands: of ``subspace`` those of its step and of the next round."""
-    p, q = work.features, work.columns
-    return 2.0 * q - q * q / p if work.learner == "subspace" else float(p)
+    """Return the columns that a pass expands, in the mean over those that follow the moments.
+
+    Of ``subspace`` those of a round; the passes that take a step, all but the last, make those of the next round, too.
+    """
+    if work.learner != "subspace":
+        return float(work.features)
+    return work.columns * (1.0 + (work.rounds - 1) / (work.passes - 1))
 
 
 def stages(work: Work) -> dict[str, Count]:
@@ -72,7 +75,7 @@ def stages(work: Work) -> dict[str, Count]:
         ),
         "expand": Count(
             whole * (kept + work.features * each) + rows * (kept + some * each),
-            whole * normalising(work) + rows * normalising(work, some),
+            writing(work) * (whole * work.features + rows * some),
             0.0,
             kind="memory",
             calls=work.passes,

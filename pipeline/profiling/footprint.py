@@ -139,7 +139,7 @@ OF_AN_IMAGE = 200  # bytes of an image's path, label, and digests
 
 def _out_of_core(work: Work, base: float, host_memory: float) -> Footprint:
     """Return the needs of ``scale=outofcore``: what the limit leaves decides how much is worked on at a time."""
-    n, kept, round_ = work.images, work.kept_bytes, of_round(work, int(base))
+    n, kept, round_ = work.images, work.kept_bytes, of_round(work)
     budget = memory.Budget(work.memory_limit, int(base))
     named, disk = base + float(n) * OF_AN_IMAGE, float(n) * kept
     trained = work.fit + work.watched

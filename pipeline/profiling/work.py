@@ -90,8 +90,10 @@ class Work:
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of an image's cell histograms, which lie on disk out of core, and of the sums of its cells."""
-        return math.prod(self.layout.cells) * (self.layout.orientations + 1) * self.kept_number_bytes
+        """Bytes of an image's cell histograms, which lie on disk out of core, and of the factors of its blocks."""
+        cells, blocks = math.prod(self.layout.cells), math.prod(self.layout.blocks)
+        factors = 2 if self.block_norm == "L2-Hys" else 1
+        return (cells * self.layout.orientations + factors * blocks) * self.kept_number_bytes
 
     @property
     def passes(self) -> int:
@@ -186,7 +188,7 @@ def streamed(work: Work, used: int = PROGRAM) -> Work:
     """
     try:
         rows, spare = memory.division(
-            memory.Budget(work.memory_limit, used), of_round(work, used), work.fit + work.watched
+            memory.Budget(work.memory_limit, used), of_round(work), work.fit + work.watched
         )
     except ConfigError:  # the limit is too low for any block: a run says so, and which would do
         return replace(work, at_once=1, block_rows=0)
@@ -194,19 +196,17 @@ def streamed(work: Work, used: int = PROGRAM) -> Work:
     return replace(work, at_once=once, block_rows=min(rows, work.fit))
 
 
-def of_round(work: Work, used: int = PROGRAM) -> memory.Work:
+def of_round(work: Work) -> memory.Work:
     """Return what decides the memory of a round out of core."""
-    kept = work.kept_bytes
-    free = max(memory.Budget(work.memory_limit, used).free, kept)
     return memory.Work(
         p=work.features,
         q=work.columns,
         classes=work.classes,
         fitted=work.fits,
         item=work.number_bytes,
-        kept=kept,
+        kept=work.kept_bytes,
         feature=work.feature_bytes,
-        chunk=min(memory.chunk_rows(free, kept), work.images) * kept,
+        threads=work.threads,
         random=work.learner == "random_features",
         componentwise=work.learner == "componentwise",
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pipeline.reporting import tables
 
 if TYPE_CHECKING:
-    from pipeline.benchmarks.measure import RowResult, SuiteResult
+    from pipeline.benchmarks.results import RowResult, SuiteResult
 
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 COLUMNS = (
@@ -17,8 +17,8 @@ COLUMNS = (
     "median",
     "fastest to slowest",
     "speed-up",
-    "GB/s",
-    "of copy",
+    "rate",
+    "of limit",
     "first call",
     "copies",
     "error",
@@ -32,6 +32,19 @@ def duration(seconds: float | None) -> str:
     scale, unit = next(((s, u) for s, u in UNITS if seconds >= s), UNITS[-1])
     value = seconds / scale
     return f"{value:.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f} {unit}"
+
+
+def rate(amount: float, unit: str) -> str:
+    """Return an amount a second: GB/s, GFLOP/s, or millions of what else is counted."""
+    if unit in ("B", "FLOP"):
+        return f"{_digits(amount / 1e9)} G{unit}/s"
+    return f"{_digits(amount / 1e6)} M {unit}/s"
+
+
+def _digits(value: float) -> str:
+    """Return a number with three digits, or two if it is below 1."""
+    decimals = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+    return f"{value:,.{decimals}f}" if value >= 1.0 else f"{value:.2g}"
 
 
 def show(suite: SuiteResult) -> None:
@@ -54,15 +67,18 @@ def legend(suites: Sequence[SuiteResult]) -> None:
     """Print what the columns mean, and the limits that were measured."""
     limits: dict[str, list[float]] = {}
     for suite in suites:
-        for where, rate in suite.limits.items():
-            limits.setdefault(where, []).append(rate)
-    names = {"host": "host memory", "device": "GPU memory"}
-    lines = [(f"copy, {names[where]}", f"{median(rates) / 1e9:.1f} GB/s") for where, rates in limits.items()]
+        for name, reached in suite.limits.items():
+            limits.setdefault(name, []).append(reached)
+    lines = [
+        (f"limit: {name}", rate(median(rates), "B" if name.endswith("copy") else "FLOP"))
+        for name, rates in sorted(limits.items())
+    ]
     lines += [
-        ("GB/s", "bytes the work must move at least, by the median"),
+        ("rate", "bytes or operations that the work needs at least, whichever bind it, by the median"),
         (
-            "of copy",
-            "share of the rate of a copy; above 100 % where a cache holds the numbers or work is in place",
+            "of limit",
+            "share of this machine's limit that binds the work: above 100 % of a copy where a cache holds the numbers "
+            "or work is in place",
         ),
         ("speed-up", "over the first row of the suite or group, the median over the rounds"),
         ("first call", "compilation and loading included; copies are apart"),
@@ -81,15 +97,15 @@ def _measures(suite: SuiteResult) -> str:
 def _cells(row: RowResult) -> list[str]:
     spread = f"{duration(min(row.seconds))} to {duration(max(row.seconds))}" if len(row.seconds) > 1 else "-"
     moved = "-"
-    if row.put or row.get is not None:
-        moved = f"{duration(median(row.put)) if row.put else '-'} / {duration(row.get)}"
+    if row.put or row.get:
+        moved = " / ".join(duration(median(copies) if copies else None) for copies in (row.put, row.get))
     return [
         row.name,
         duration(row.median) + (" *" if row.scale != 1.0 else ""),
         spread,
         "-" if row.faster is None else f"{row.faster:,.{2 if row.faster < 9.995 else 0}f}x",
-        "-" if row.rate is None else f"{row.rate / 1e9:,.3g}",
-        "-" if row.share is None else f"{100 * row.share:.0f} %",
+        "-" if row.rate is None else rate(row.rate, row.unit),
+        "-" if row.share is None else f"{100 * row.share:.{0 if row.share >= 0.0995 else 1}f} % {row.limit}",
         duration(row.first),
         moved,
         "0" if row.error == 0.0 else f"{row.error:.1e}",

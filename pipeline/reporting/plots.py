@@ -16,7 +16,7 @@ from pipeline.reporting.tables import shown
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from pipeline.benchmarks.measure import RowResult, SuiteResult
+    from pipeline.benchmarks.results import RowResult, SuiteResult
 
 BAR_COLOURS = {
     "ok": "#1f5fa8",

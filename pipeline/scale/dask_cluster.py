@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
@@ -14,7 +14,7 @@ from pipeline import config, installing
 from pipeline.errors import ClusterError, ConfigError
 from pipeline.files import expanded
 from pipeline.scale import dask_client, dask_start
-from pipeline.software import software
+from pipeline.software import SOURCES, software
 
 POLL = 0.5  # seconds between two looks whether everybody is still there
 LOUD = ("distributed", "tornado", "asyncio")
@@ -66,11 +66,13 @@ class Cluster:
     ----------
     client : distributed.Client
     settings : config.Scale
+    known : addresses of workers that have told their software
     """
 
     def __init__(self, client: Any, settings: config.Scale) -> None:
         self.client, self.settings = client, settings
         self.address = str(client.scheduler.address)
+        self.known: set[str] = set()
 
     @property
     def dashboard(self) -> str:
@@ -156,21 +158,50 @@ class Cluster:
         Raises
         ------
         ClusterError
-            If one of them cannot import this program, has another version of it, or does not answer for
-            ``scale.wait`` seconds.
+            If one of them cannot import this program, has another version or other sources of it, or does not answer
+            for ``scale.wait`` seconds.
         """
-        here, ask, wait = software(), self.client.sync, self.settings.wait
+        with self._told_of_software() as wait:
+            # What run_on_scheduler does, but that has no limit of time.
+            asked = self.client._run_on_scheduler
+            scheduler = self.client.sync(asked, _software_there, callback_timeout=wait)
+        return self._differences({"the scheduler": scheduler} | self._software(None))
+
+    def check_newcomers(self, workers: Iterable[str]) -> list[str]:
+        """Return and raise what :meth:`check_versions` does, of those workers that are not known yet.
+
+        One that is lost meanwhile is not known afterwards, either, and no error.
+        """
+        new = sorted(set(workers) - self.known)
+        if not new:
+            return []
         try:
-            # What run_on_scheduler and run do, but these have no limit of time.
-            there = {
-                "the scheduler": ask(self.client._run_on_scheduler, _software_there, callback_timeout=wait)
-            }
-            found = ask(self.client._run, _software_there, on_error="return", callback_timeout=wait)
+            there = self._software(new)
+        except ClusterError:
+            if set(new) <= self.threads().keys():
+                raise
+            return []
+        return self._differences(there)
+
+    def _software(self, workers: list[str] | None) -> dict[str, dict[str, str]]:
+        """Return the versions that workers, or all of them, tell."""
+        there: dict[str, dict[str, str]] = {}
+        with self._told_of_software() as wait:
+            asked, given = self.client._run, {"workers": workers, "on_error": "return"}
+            found = self.client.sync(asked, _software_there, callback_timeout=wait, **given)
             for place, one in found.items():
                 if isinstance(one, Exception) and not isinstance(one, OSError):
                     raise one
                 if not isinstance(one, OSError):  # a worker that was lost meanwhile: who asks it next is told
                     there[place] = one
+        return there
+
+    @contextmanager
+    def _told_of_software(self) -> Iterator[float]:
+        """Raise ClusterError where the block, which asks for versions, fails; yield how long it may wait."""
+        wait = self.settings.wait
+        try:
+            yield wait
         except TimeoutError as error:
             raise ClusterError(
                 f"the scheduler {self.address} or a worker has not told its versions for scale.wait={wait:g} seconds; "
@@ -183,16 +214,21 @@ class Cluster:
             ) from error
         except OSError as error:
             raise self.lost(str(error)) from error
-        differ = []
+
+    def _differences(self, there: dict[str, dict[str, str]]) -> list[str]:
+        """Return in words what differs there, and keep who is known now."""
+        here, differ = software(), []
         for place, found in sorted(there.items()):
+            for name in ("hogboost", SOURCES):
+                if found.get(name) != here[name]:
+                    raise ClusterError(
+                        f"{place} has {name} {found.get(name)}, here it is {here[name]}; install the same version "
+                        "everywhere"
+                    )
             changed = [f"{k} {v}, here {here.get(k)}" for k, v in found.items() if here.get(k) != v]
-            if found.get("hogboost") != here["hogboost"]:
-                raise ClusterError(
-                    f"{place} has hogboost {found.get('hogboost')}, this program is {here['hogboost']}; "
-                    "install the same version everywhere"
-                )
             if changed:
                 differ.append(f"{place}: {'; '.join(changed)}")
+        self.known |= there.keys()
         return differ
 
 

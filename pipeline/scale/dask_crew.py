@@ -16,8 +16,9 @@ from pipeline.errors import ClusterError
 from pipeline.scale import held, placing
 from pipeline.scale.dask_cluster import POLL, Cluster
 from pipeline.scale.dask_ways import Coming, Straight, few, reached
-from pipeline.scale.held import Past, Told
+from pipeline.scale.held import Past
 from pipeline.scale.recipe import Recipe
+from pipeline.scale.told import First, Told
 from pipeline.scale.wire import Answer, Begun, Leaf, Node, Order, added, payload, tree
 
 PATIENCE = 8  # losses of one piece, without any answer in between, after which the run stops
@@ -41,6 +42,7 @@ class Crew:
 
     Attributes
     ----------
+    first : of each piece what was told of it first, once it has been
     owner : of each piece the address of the worker that holds it
     exchanged : bytes of the messages so far, down (each counted once) and up (of the root)
     straight : bytes that workers have sent straight to this process
@@ -57,12 +59,13 @@ class Crew:
         self.cluster, self.pieces, self.recipe, self.load, self.told = cluster, pieces, recipe, load, told
         self.name, self._serial = uuid.uuid4().hex[:12], 0
         self.past = [Past() for _ in pieces]
+        self.first: list[First | None] = [None] * len(pieces)
         self.begun: dict[str, Begun] = {}
         self.losses = [0] * len(pieces)
         self.exchanged, self.straight = [0, 0], 0
         self._seen = -SIGN_OF_LIFE  # when the scheduler last saw an order
         self._within_reach: dict[frozenset[str], bool] = {}
-        workers = cluster.await_workers()
+        workers = self._admitted()
         self.threads = workers
         self.owner = placing.neighbours(len(pieces), list(workers))
         self.held: list[Any] = [None] * len(pieces)
@@ -93,12 +96,13 @@ class Crew:
     def _hold(self, i: int, begun: Any = None) -> None:
         own = Recipe(**{**vars(self.recipe), "threads": self.threads.get(self.owner[i], self.recipe.threads)})
         self.held[i] = self._submit(
-            "hold", self.owner[i], held.hold, i, self.pieces[i], own, self.past[i], begun
+            "hold", self.owner[i], held.hold, i, self.pieces[i], own, self.past[i], begun, self.first[i]
         )
 
     def read(self) -> Iterator[tuple[int, Told]]:
         """Yield (number, what was told) of each piece as soon as it is read, in any order."""
         for i, answer in self.each("tell", held.tell, lambda i: ()):
+            self.first[i] = First.of(answer.value)
             yield i, answer.value
 
     def each(
@@ -239,6 +243,8 @@ class Crew:
                     f"partition {i} of {len(self)} was lost {self.losses[i]} times in a row; its workers die, perhaps "
                     "of too little memory: give more workers, or workers with more memory"
                 )
+        self.cluster.known -= {self.owner[i] for i in again}  # one that is back under its address is another
+        self._admitted()
         begun = {n: Begun(b.number, b.frame, b.steps, list(b.moves)) for n, b in self.begun.items()}
         known = self._submit("past", None, held.same, begun) if begun else None
         for i in again:
@@ -253,7 +259,7 @@ class Crew:
         sizes = [piece.end - piece.begin for piece in self.pieces]
         deadline = time.monotonic() + self.cluster.settings.wait
         while True:
-            self.threads = there = self.cluster.await_workers()
+            self.threads = there = self._admitted()
             images = dict.fromkeys(there, 0)
             for k, worker in enumerate(self.owner):
                 if worker in images:
@@ -265,6 +271,23 @@ class Crew:
                 raise ClusterError(
                     f"{len(there)} workers are left, and none has memory for the images of those that were lost; "
                     "start more workers"
+                )
+            time.sleep(POLL)
+
+    def _admitted(self) -> dict[str, int]:
+        """Return the workers as soon as there is one whose software is known: who joins later is asked for it, too."""
+        deadline = time.monotonic() + self.cluster.settings.wait
+        while True:
+            there = self.cluster.await_workers()
+            for differs in self.cluster.check_newcomers(there):
+                self.told(f"other software: {differs}")
+            known = {worker: threads for worker, threads in there.items() if worker in self.cluster.known}
+            if known:
+                return known
+            if time.monotonic() > deadline:
+                wait = f"scale.wait={self.cluster.settings.wait:g} seconds"
+                raise ClusterError(
+                    f"none of {len(there)} workers has told its versions for {wait}; start others"
                 )
             time.sleep(POLL)
 

@@ -17,9 +17,10 @@ from pipeline.scale import held, known, placing
 from pipeline.scale.dask_cluster import Cluster
 from pipeline.scale.dask_crew import Crew
 from pipeline.scale.dask_team import DaskTeam
-from pipeline.scale.held import Own, Told
+from pipeline.scale.held import Own
 from pipeline.scale.known import Known, Listing
 from pipeline.scale.recipe import Recipe
+from pipeline.scale.told import Told
 from pipeline.scale.wire import Order
 
 UNKNOWN = 2 << 30  # bytes that a worker without a limit is taken to have for sums

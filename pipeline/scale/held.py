@@ -8,7 +8,7 @@ from concurrent import futures
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,21 +19,12 @@ from pipeline.datasets.pieces import Piece, read_piece
 from pipeline.errors import DataError
 from pipeline.features.images import features
 from pipeline.scale.recipe import Recipe, backend_at_work, extractor, probabilities
+from pipeline.scale.told import First, Told
 from pipeline.scale.wire import Answer, Begun, Order, Share, folded, packed
 
 # Does what can be done before it is asked for, while answers travel and the process that asks solves.
 _MEANWHILE = futures.ThreadPoolExecutor(1, "hogboost-meanwhile")
 MOVED = 64  # rows that are moved at a time
-
-
-class Told(NamedTuple):
-    """What the driver hears of a piece."""
-
-    labels: np.ndarray  # int32 (n,)
-    paths: list[str]
-    digests: np.ndarray  # uint8 (n, 16), of the pixels
-    rejected: list[datasets.Rejected]
-    seconds: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -81,6 +72,12 @@ class Held:
     piece : what to read
     recipe : how to make features of it
     past, begun : what was done with it, on another worker, before
+    first : what was told of it when it was read first; None: this is the first time
+
+    Raises
+    ------
+    ChangedError
+        If it is not what it was.
     """
 
     def __init__(
@@ -90,6 +87,7 @@ class Held:
         recipe: Recipe,
         past: Past | None = None,
         begun: dict[str, Begun] | None = None,
+        first: First | None = None,
     ) -> None:
         self.number, self.recipe = number, recipe
         self.teams: dict[str, _Team] = {}
@@ -97,6 +95,8 @@ class Held:
         with self.working():
             self.extractor = extractor(recipe)
             self.features, self.told = self._read(piece)
+            if first is not None:
+                first.check(number, piece, self.told)
             past = past or Past()
             if past.held_out is not None:
                 self.divide(past)
@@ -219,9 +219,16 @@ def divided_in_place(X: Any, wanted: list[np.ndarray]) -> list[np.ndarray] | Non
     ----------
     X : (n, p); what is in no list is lost
     wanted : numbers of rows, rising, the first list the longest; no row may be in two
+
+    Raises
+    ------
+    IndexError
+        If a number is of no row.
     """
-    sizes = [len(rows) for rows in wanted]
-    if not isinstance(X, np.ndarray) or sum(sizes) != len(np.unique(np.concatenate(wanted))):
+    sizes, numbers = [len(rows) for rows in wanted], np.unique(np.concatenate(wanted))
+    if len(numbers) and not (numbers[0] >= 0 and numbers[-1] < len(X)):
+        raise IndexError(f"rows {numbers[0]} to {numbers[-1]} are wanted of a piece of {len(X)}")
+    if not isinstance(X, np.ndarray) or sum(sizes) != len(numbers):
         return None
     rest = [X[rows] for rows in wanted[1:]]
     block = np.empty((MOVED, X.shape[1]), X.dtype)
@@ -229,6 +236,7 @@ def divided_in_place(X: Any, wanted: list[np.ndarray]) -> list[np.ndarray] | Non
         0, sizes[0], MOVED
     ):  # row k comes from k or beyond: nothing is written over before it is read
         source = wanted[0][a : a + MOVED]
+        # No row is beyond the bounds, see above; with "raise" the block would be made twice.
         np.take(X, source, axis=0, out=block[: len(source)], mode="clip")
         X[a : a + len(source)] = block[: len(source)]
     bounds = np.cumsum([0, *sizes])
@@ -238,10 +246,15 @@ def divided_in_place(X: Any, wanted: list[np.ndarray]) -> list[np.ndarray] | Non
 
 
 def hold(
-    number: int, piece: Piece, recipe: Recipe, past: Past, begun: dict[str, Begun] | None = None
+    number: int,
+    piece: Piece,
+    recipe: Recipe,
+    past: Past,
+    begun: dict[str, Begun] | None = None,
+    first: First | None = None,
 ) -> Held:
     """Take a piece up: the task whose result stays on its worker."""
-    return Held(number, piece, recipe, past, begun)
+    return Held(number, piece, recipe, past, begun, first)
 
 
 def tell(held: Held) -> Answer:

@@ -11,7 +11,11 @@ KNOWN = (
     168  # bytes of an image whatever its size: its name, its digest, and what finds those that occur twice
 )
 LEAST_ROWS = 128  # in a block: below, a round spends its time on calls
-MOST_ROWS = 8192  # beyond, blocks are no faster
+MOST_ROWS = 8192  # beyond, blocks of all features are no faster
+MOST_DRAWN = 1 << 14  # and those of the columns that a round draws
+SUMMED = 256  # rows that are added together before their sum is: blocks of a multiple leave none over
+READ = 1 << 20  # bytes that a thread reads at a time, about, unless a group of images is longer
+GROUP = 16  # images that lie together in a file
 MARGIN = 24 << 20  # bytes for what is not counted: the interpreter's own growth, threads, compiled code
 
 
@@ -78,7 +82,7 @@ class Work:
     item : bytes of a number of the rounds
     kept : bytes of a row on disk
     feature : bytes of a number of the features
-    chunk : bytes of a file, which is mapped while its rows are expanded
+    threads : that read and expand
     """
 
     p: int
@@ -88,18 +92,29 @@ class Work:
     item: int
     kept: int
     feature: int
-    chunk: int
+    threads: int
     random: bool
     componentwise: bool
 
     def per_row(self) -> int:
         """Return the bytes that a row of a block takes while a round looks at it."""
-        row = 2 * self.kept + self.p * self.feature
-        if self.item != self.feature:
-            row += self.p * self.item
-        if self.q < self.p or self.random:
+        row = self.p * self._number
+        if self.random:
             row += 2 * self.q * self.item
-        return row + 14 * self.classes * self.item + 24 * self.fitted
+        return row + self._beside
+
+    def per_drawn_row(self) -> int:
+        """Return the bytes of a row of a block of which only the columns of a step and of a round are made."""
+        return 2 * self.q * self._number + self._beside
+
+    @property
+    def _number(self) -> int:
+        """Bytes of a feature, and of the same in the type of the rounds."""
+        return self.feature + (self.item if self.item != self.feature else 0)
+
+    @property
+    def _beside(self) -> int:
+        return 14 * self.classes * self.item + 24 * self.fitted
 
     def grams(self, classes: int) -> int:
         """Return the bytes of Gram matrices of some classes: a total, a block's, and what factorisation copies."""
@@ -112,7 +127,8 @@ class Work:
         buffers = 1 << 22 if self.q > 768 or self.random else 1 << 20
         draw = 3 * self.p * self.q * self.item if self.random else 0
         moments = 3 * 8 * 256 * self.p
-        return 4 * buffers * self.item // 2 + draw + self.chunk + moments
+        read = self.threads * max(READ, GROUP * self.kept)
+        return 4 * buffers * self.item // 2 + draw + read + moments
 
     def state(self, n: int) -> int:
         """Return the bytes of the scores, labels and weights of `n` rows."""
@@ -137,3 +153,9 @@ def division(budget: Budget, work: Work, n: int) -> tuple[int, int]:
     unit = 1 << max(0, rows.bit_length() - 2)
     rows = rows // unit * unit
     return rows, max(0, budget.free - fixed - work.grams(0) - rows * work.per_row())
+
+
+def drawn(rows: int, work: Work) -> int:
+    """Return the rows of a block of drawn columns, which takes no more memory than `rows` rows of all features."""
+    most = min(MOST_DRAWN, rows * work.per_row() // work.per_drawn_row())
+    return most // SUMMED * SUMMED or most

@@ -15,6 +15,7 @@ from pipeline import backends, config, datasets
 from pipeline.errors import ConfigError, DataError
 from pipeline.features import HogExtractor
 from pipeline.files import expanded_new
+from pipeline.processor import usable_cores
 from pipeline.scale import known, memory
 from pipeline.scale.known import Known, Listing
 from pipeline.scale.memory import Budget, Work, resident
@@ -47,19 +48,19 @@ def check(cfg: config.Train, backend: str) -> None:
 
 @contextmanager
 def folder_of(cfg: config.Train) -> Iterator[Path]:
-    """Make the folder of the chunks; one in the run folder is emptied at the end, however the run ends."""
+    """Make the folder of the chunks; they are removed at the end, however the run ends: no other can use them."""
     own = cfg.scale.store is None
     place = (
         Path(cfg.run_dir) / "chunks"
         if own
         else expanded_new(str(cfg.scale.store), "scale.store", folder=True)
     )
+    made = not place.exists()
     with store_folder(place, "hydra.run.dir" if own else "scale.store", Path(cfg.run_dir)) as folder:
         try:
             yield folder
         finally:
-            if own:
-                clear(folder)
+            clear(folder, own or made)
 
 
 def limit(settings: config.Scale) -> int:
@@ -100,7 +101,7 @@ def keep(
     listing, names = Listing(), tuple[str, ...]()
     stamps, chunks = datasets.stream_labelled(cfg.data, cfg.image, rows, advance, expected)
     free = Budget(limit(cfg.scale), resident()).free
-    store = Store(folder, format.width, format.kept, memory.chunk_rows(free, kept))
+    store = format.store(folder, memory.chunk_rows(free, kept))
     for loaded in _timed(chunks, stages):
         images = loaded.images
         if images.labels is None:
@@ -170,7 +171,7 @@ class Rows:
         work = _work(kept, cfg, n_train)
         budget = Budget(limit(cfg.scale), resident())
         rows, self.gram_bytes = self.division = begun or memory.division(budget, work, n_train)
-        self.buffers = Buffers(kept.format, rows)
+        self.buffers = Buffers(kept.format, rows, memory.drawn(rows, work))
 
     def take(self, index: np.ndarray) -> StoredRows:
         """Return the rows of the given numbers, which must rise."""
@@ -194,7 +195,7 @@ def _work(kept: Kept, cfg: config.Train, n: int) -> Work:
         item=known.item(cfg, n * p),
         kept=kept.store.width * kept.store.dtype.itemsize,
         feature=kept.format.dtype.itemsize,
-        chunk=max(chunk.size for chunk in kept.store.chunks),
+        threads=cfg.backend.threads or usable_cores(),
         random=learner == "random_features",
         componentwise=learner == "componentwise",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import hashlib
+import platform
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,10 +16,11 @@ import numpy as np
 
 from pipeline import datasets
 from pipeline.datasets.pieces import Piece, read_piece
-from pipeline.errors import ModelError, OutputError
+from pipeline.errors import ClusterError, ModelError, OutputError
 from pipeline.files import atomic
 from pipeline.model import Model, load_model
 from pipeline.scale.recipe import backend_at_work
+from pipeline.software import SOURCES, software
 
 Write = Callable[
     [list[str], np.ndarray, np.ndarray], None
@@ -44,6 +46,7 @@ class Labelling:
     device: int
     threads: int
     chunk: int
+    sources: str  # of this program, a digest: workers may join at any time
 
 
 class Part(NamedTuple):
@@ -58,6 +61,11 @@ class Part(NamedTuple):
 
 def label(labelling: Labelling, number: int, piece: Piece) -> Part:
     """Label the pictures of a piece, a chunk at a time, and write them to a file that is whole or not there."""
+    if labelling.sources != software()[SOURCES]:
+        raise ClusterError(
+            f"a worker on {platform.node()} has {SOURCES} {software()[SOURCES]}, where the run began it is "
+            f"{labelling.sources}; install the same version everywhere"
+        )
     name = f"part-{number:05d}.{labelling.format}"
     path, rejected, seconds = Path(labelling.out) / name, list[datasets.Rejected](), dict[str, float]()
     if not path.parent.is_dir():

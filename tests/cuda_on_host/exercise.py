@@ -1,7 +1,8 @@
 """Run every kernel on small inputs, in a process of its own so that a crash or a sanitizer ends only that process.
 
-``python -m tests.cuda_on_host.exercise EXPECTED.npz MODE SCHEDULE,... SEED CONCURRENT MUTANT`` prints what it found
-as JSON. The sanitizers' runtimes are loaded before Python's own code by LD_PRELOAD; see :func:`in_child`.
+``python -m tests.cuda_on_host.exercise EXPECTED.npz MODE SCHEDULE,... SEED MUTANT`` prints what it found as JSON. Under
+a schedule named "... across blocks", blocks are not ordered among each other. The sanitizers' runtimes are loaded
+before Python's own code by LD_PRELOAD; see :func:`in_child`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tests.cuda_on_host.build import KernelError
 from tests.cuda_on_host.host import Host, poisoned
 
 RUNTIMES = {"address": ("libasan.so", "libubsan.so"), "thread": ("libtsan.so",)}
+ACROSS = " across blocks"
 REPORTS = r"(?:ERROR: AddressSanitizer|WARNING: ThreadSanitizer|runtime error): [^\n]*"
 GRAY = HogLayout((50, 100), 12)  # edges at 45 and 90 degrees: exact ties
 COLOUR = HogLayout((30, 42), 20, (5, 7), (2, 3), 3)  # cells reach every border; edges at 45 and 90 degrees
@@ -187,11 +189,10 @@ def in_child(
     mode: str,
     schedules: str = "forward",
     seed: int = 0,
-    concurrent: bool = False,
     mutant: str = "",
 ) -> Outcome:
     """Run the kernels in a process with the sanitizers that `mode` needs; return the first fault."""
-    arguments = [str(wanted), mode, schedules, str(seed), str(int(concurrent)), mutant]
+    arguments = [str(wanted), mode, schedules, str(seed), mutant]
     libraries = [
         subprocess.run(["g++", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout
         for name in RUNTIMES.get(mode, ())
@@ -213,14 +214,15 @@ def in_child(
     return Outcome(json.loads(done.stdout.splitlines()[-1])["fault"])
 
 
-def main(path: str, mode: str, schedules: str, seed: str, concurrent: str, mutant: str) -> None:
+def main(path: str, mode: str, schedules: str, seed: str, mutant: str) -> None:
     """Run in the child."""
     from tests.cuda_on_host.mutants import MUTANTS
 
     changes = (MUTANTS[mutant].edit, MUTANTS[mutant].change_launch) if mutant else (None, None)
     fault = ""
-    for order in schedules.split(","):
-        host = Host(mode, order, int(seed), bool(int(concurrent)), *changes, common=COMMON)
+    for name in schedules.split(","):
+        order = name.removesuffix(ACROSS)
+        host = Host(mode, order, int(seed), order != name, *changes, common=COMMON)
         fault = fault or _fault(host, path)
     print(json.dumps({"fault": fault}))
 

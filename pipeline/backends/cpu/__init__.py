@@ -12,11 +12,13 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from pipeline.backends.cpu import hog, pca, preprocess, scores, wls
+from pipeline.backends.cpu.panels import gather_meanwhile
 from pipeline.backends.host import first_not_finite, get, holds, in_room, map_images, put, resident, rows
 
 __all__ = [
     "clock",
     "first_not_finite",
+    "gather_meanwhile",
     "get",
     "hog",
     "holds",

@@ -120,23 +120,22 @@ def normalise(hist, sums, strips, scales, orientations, block, norm, out):
 
 
 @summing_kernel
-def normalise_some(hist, sums, strips, scales, orientations, block, norm, wanted, out):
-    """Write those features of :func:`normalise` that `wanted` (m,) numbers to out (n, m): the same bits."""
-    t = hist.dtype.type
-    width = block[1] * orientations
-    size = block[0] * width
+def keep(hist, sums, strips, scales, orientations, block, norm, out):
+    """Write to out (n, width) what is kept of the images: histograms, and what each block is multiplied by.
+
+    The latter in the blocks' order: before clipping, and with L2-Hys after it.
+    """
     cols = hist.shape[2] // orientations
-    scale, again = scales[0], scales[1]
+    down, across = hist.shape[1] - block[0] + 1, strips.shape[0]
+    size = hist.shape[1] * hist.shape[2]
     for image in range(hist.shape[0]):
         all_scales(hist[image], sums[image], strips, scales, orientations, block, norm)
-        for k in range(wanted.shape[0]):
-            number = wanted[k] // size
-            r, c = number // strips.shape[0], number % strips.shape[0]
-            i = r * cols + c
-            v = strips[c, r * width + wanted[k] % size] * scale[i]
-            if norm == L2_HYS:
-                out[image, k] = (t(0.2) if v > t(0.2) else v) * again[i]
-            elif norm == L1_SQRT:
-                out[image, k] = math.sqrt(v)
-            else:
-                out[image, k] = v
+        cells, kept = hist[image].reshape(-1), out[image]
+        for k in range(size):
+            kept[k] = cells[k]
+        for n in range(2 if norm == L2_HYS else 1):
+            p = size + n * down * across
+            for r in range(down):
+                for c in range(across):
+                    kept[p] = scales[n, r * cols + c]
+                    p += 1

@@ -87,7 +87,7 @@ def tile_rows(pixels, padded, top, first, columns, cell, cot, work, candidate, a
     """
     large = 0
     for k in range(0, cell[0], ROWS):
-        rows = min(ROWS, cell[0] - k)
+        rows = ROWS if k + ROWS < cell[0] else cell[0] - k
         for row in range(rows):
             line = work[row * TILE :]
             tile_row(pixels, padded, top + k + row, first, columns, line, candidate)
@@ -156,7 +156,7 @@ def fast(
         large = 0
         for r in range(hist.shape[1]):
             for c in range(0, n_cells, per_tile):
-                cells = min(per_tile, n_cells - c)
+                cells = per_tile if c + per_tile < n_cells else n_cells - c
                 here = r * n_cells + c
                 acc[:] = 0
                 large += tile_rows(

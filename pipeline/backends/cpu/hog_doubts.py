@@ -36,12 +36,14 @@ def count_near(line, columns, sines, cosines, distance):
         c0, c1, c2 = cosines[k], cosines[k + 1], cosines[k + 2]
         for i in range(TILE):
             x, y = abs(line[i]), line[i + ROWS * TILE]
-            d = min(abs(x * s0 - y * c0), abs(x * s1 - y * c1), abs(x * s2 - y * c2))
-            distance[i] = min(distance[i], d)
+            d, d1, d2 = abs(x * s0 - y * c0), abs(x * s1 - y * c1), abs(x * s2 - y * c2)
+            d = d1 if d1 < d else d
+            d = d2 if d2 < d else d
+            distance[i] = d if d < distance[i] else distance[i]
     near = 0
     for i in range(columns):
         x, y = abs(line[i]), line[i + ROWS * TILE]
-        close = (distance[i] < NEAR * line[i + 2 * ROWS * TILE]) & (min(x, y) > 0) & (x != y)
+        close = (distance[i] < NEAR * line[i + 2 * ROWS * TILE]) & (x > 0) & (y > 0) & (x != y)
         distance[i] = 1 if close else 0
         near += close
     return near

@@ -36,7 +36,8 @@ def gradient(channel, row, first, x, y):
     x[0] = 0
     x[stop - 1] = 0
     start = 1 if first == 0 else 0
-    inner = min(first + stop, width - 1) - (first + start)
+    last = first + stop if first + stop < width - 1 else width - 1
+    inner = last - (first + start)
     left = mid[first + start - 1 :]
     right = mid[first + start + 1 :]
     target = x[start:]
@@ -56,7 +57,7 @@ def settle(s, f):
     for i in range(TILE):
         x, y, a, b = abs(s[i]), abs(s[i + TILE]), abs(s[i + 2 * TILE]), abs(s[i + 3 * TILE])
         best, length = s[i + 4 * TILE], s[i + 5 * TILE]
-        unlike = min(a, b) != min(x, y) or max(a, b) != max(x, y)
+        unlike = not ((a == x) & (b == y) | (a == y) & (b == x))
         if small:
             if length == best and unlike and hypot(a, b) > hypot(x, y):
                 s[i + 4 * TILE] = -1
@@ -95,7 +96,7 @@ def strongest(pixels, row, first, x, y, s):
             p, q = abs(s[i]), abs(s[i + TILE])
             v = t(f(math.sqrt(a * a + b * b)))
             s[i + 5 * TILE] = v
-            unlike = (min(a, b) != min(p, q)) | (max(a, b) != max(p, q))
+            unlike = not ((a == p) & (b == q) | (a == q) & (b == p))
             close += ((abs(v - s[i + 4 * TILE]) <= near * v) & unlike) | (v == infinite)
         if close > 0:
             settle(s, f)

@@ -24,14 +24,16 @@ def reflect(source, height, width, target):
     The pixel outside equals the one inside the border, so that centred differences are 0 on the border.
     """
     stride = width + 2
+    second, last_but_one = 1 if height > 1 else 0, height - 2 if height > 1 else 0
+    left, right = 1 if width > 1 else 0, width - 2 if width > 1 else 0
     for r in range(height + 2):
-        row = min(1, height - 1) if r == 0 else max(height - 2, 0) if r == height + 1 else r - 1
+        row = second if r == 0 else last_but_one if r == height + 1 else r - 1
         line = source[row * width : (row + 1) * width]
         out = target[r * stride : (r + 1) * stride]
         for i in range(width):
             out[i + 1] = line[i]
-        out[0] = line[min(1, width - 1)]
-        out[width + 1] = line[max(width - 2, 0)]
+        out[0] = line[left]
+        out[width + 1] = line[right]
 
 
 @part
@@ -100,7 +102,7 @@ def fast_nine(flat, height, width, reflected, cell, cot, acc, squares, hist, sum
         reflect(flat[i], height, width, reflected)
         for r in range(hist.shape[1]):
             for c in range(0, n_cells, per_tile):
-                cells = min(per_tile, n_cells - c)
+                cells = per_tile if c + per_tile < n_cells else n_cells - c
                 here = r * n_cells + c
                 acc[:] = 0
                 for k in range(0, cell[0], ROWS):

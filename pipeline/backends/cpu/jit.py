@@ -29,7 +29,13 @@ _PLAIN: dict[str, Any] = {
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
 }
-_PART = {**_PLAIN, **jit_parts.options()}
+_PART = {**_PLAIN, **jit_parts.options(part=True)}
+_KERNEL: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "no_cfunc_wrapper": True,
+    **jit_parts.options(part=False),
+}
 
 _SUMMING = {"reassoc", "contract", "nsz"}
 
@@ -63,7 +69,7 @@ def summing_kernel(function: Callable) -> Any:
 
 
 def _kept(function: Callable, **options: Any) -> Any:
-    compiled = numba.njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, **options)(function)
+    compiled = numba.njit(**_KERNEL, **options)(function)
     try:
         compiled.enable_caching()
     except RuntimeError as error:  # neither the package's folder nor the user's cache folder is writable
@@ -93,8 +99,8 @@ def _kind(argument: Any) -> Any:
 def prepare(compiled: Any, *arguments: Any) -> None:
     """Load or compile `compiled` for the types of `arguments`, one process at a time.
 
-    Numba's on-disk index is not safe against two processes that save at the same moment: both may claim one
-    file name, and a later reader would run the other's machine code. A lock beside the cache serialises them.
+    Numba's on-disk index of a function is not safe against two processes that save at the same moment: both may claim
+    one file name, and a later reader would run the other's machine code. A lock beside the index serialises them.
     """
     kinds = compiled.__dict__.setdefault("_hogboost_kinds", set())
     kind = tuple(map(_kind, arguments))
@@ -108,7 +114,7 @@ def prepare(compiled: Any, *arguments: Any) -> None:
         if signature in compiled.overloads:
             return
         try:
-            with _locked(compiled.stats.cache_path):
+            with _locked(compiled.stats.cache_path, compiled.__name__):
                 compiled.compile(signature)
         except OSError as error:  # disk full, quota, folder made read-only meanwhile: do without the cache
             log.debug("the compiled %s is not kept: %s", compiled.__name__, error)
@@ -129,8 +135,11 @@ def _no_collection() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _locked(folder: str | None) -> Iterator[None]:
-    """Hold an advisory lock on `folder` (no lock where there is no folder, or on a system without flock)."""
+def _locked(folder: str | None, name: str) -> Iterator[None]:
+    """Hold an advisory lock on kernel `name` in `folder` (none where there is no folder, or on a system without flock).
+
+    Kernels of one name in several files share theirs, which costs a wait at most.
+    """
     try:
         import fcntl
     except ImportError:  # Windows: Numba's own atomic renames are all there is
@@ -140,6 +149,6 @@ def _locked(folder: str | None) -> Iterator[None]:
         yield
         return
     os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, "kernels.lock"), "ab") as file:
+    with open(os.path.join(folder, f"{name}.lock"), "ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield  # closing the file releases the lock

@@ -76,7 +76,7 @@ def _working_rows(F, labels, weight, z_max, floor, gradient, W, R):
     for i in range(F.shape[0]):
         top = F[i, 0]
         for j in range(1, J):
-            top = max(top, F[i, j])
+            top = F[i, j] if F[i, j] > top else top
         total = F[i, 0] * 0
         for j in range(J):
             e = math.exp(F[i, j] - top)
@@ -86,7 +86,8 @@ def _working_rows(F, labels, weight, z_max, floor, gradient, W, R):
         for j in range(J):
             p = W[i, j] / total
             r = (1 - p) if labels[i] == j else -p
-            w = max(p * (1 - p), floor)
+            w = p * (1 - p)
+            w = floor if floor > w else w
             limit = z_max * w
             if abs(r) > limit:
                 if gradient:
@@ -102,7 +103,8 @@ def _advance_rows(F, values, factor, labels, weight, moved, found, begin, end):
     n, J = F.shape
     for block in range(begin, end):
         largest, loss = 0.0, 0.0
-        for i in range(block * ROWS, min(n, (block + 1) * ROWS)):
+        last = (block + 1) * ROWS if (block + 1) * ROWS < n else n
+        for i in range(block * ROWS, last):
             mean = F[i, 0] * 0
             for j in range(J):
                 mean += values[i, j]
@@ -111,10 +113,12 @@ def _advance_rows(F, values, factor, labels, weight, moved, found, begin, end):
             for j in range(J):
                 moved[i, j] = F[i, j] + factor * (values[i, j] - mean)
                 f = moved[i, j]  # rounded: the worked out number is in float64
-                top, low = max(top, f), min(low, f)
+                top = f if f > top else top
+                low = f if f < low else low
             total = 0.0
             for j in range(J):
                 total += math.exp(moved[i, j] - top)
-            largest = max(largest, top, -low)
+            largest = top if top > largest else largest
+            largest = -low if -low > largest else largest
             loss += weight[i] * (top + math.log(total) - moved[i, labels[i]])
         found[block, 0], found[block, 1] = largest, loss

@@ -80,10 +80,10 @@ def moment_shape(n_classes: int) -> tuple[int, ...]:
 class _Vectors:
     """Writes vector operations; pointers are to numbers, and indices count numbers."""
 
-    def __init__(self, context: Any, builder: Any, element: Any) -> None:
+    def __init__(self, context: Any, builder: Any, element: Any, size: int = 0) -> None:
         self.builder = builder
         self.number = context.get_value_type(element)
-        self.size = lanes(np.dtype(element.name))
+        self.size = size or lanes(np.dtype(element.name))
         self.type = ir.VectorType(self.number, self.size)
         self.wide = ir.VectorType(ir.DoubleType(), self.size)
         name = f"llvm.fma.v{self.size}f{8 * np.dtype(element.name).itemsize}"
@@ -187,21 +187,22 @@ def add_gram_tile(typingctx, left, i, right, k, weights, w, rows, total, t, shap
     Parameters
     ----------
     rows : rows to add, and the distance of panels in rows
-    shape : as :func:`gram_shape`
+    shape : as :func:`gram_shape`; with fewer lanes, only so many numbers of each V on the right and of the total
     """
-    classes, columns, panels, _ = (part.count for part in shape)
+    classes, columns, panels, vector = (part.count for part in shape)
+    row = lanes(np.dtype(left.dtype.name))
     signature = types.void(
         left, types.intp, right, types.intp, weights, types.intp, types.intp, total, types.intp, shape
     )
 
     def codegen(context, builder, signature, values):
-        arrays, v = signature.args, _Vectors(context, builder, left.dtype)
+        arrays, v = signature.args, _Vectors(context, builder, left.dtype, vector)
         a = _pointer(context, builder, arrays[0], values[0], values[1])
         b = _pointer(context, builder, arrays[2], values[2], values[3])
         c = _pointer(context, builder, arrays[4], values[4], values[5])
         out = _pointer(context, builder, arrays[7], values[7], values[8])
         rows = values[6]
-        size = ir.Constant(rows.type, v.size)
+        size = ir.Constant(rows.type, row)
         panel = builder.mul(rows, size)
 
         def terms(i):
@@ -218,7 +219,7 @@ def add_gram_tile(typingctx, left, i, right, k, weights, w, rows, total, t, shap
             return [(x, y) for y in weight for x in both]
 
         for m, value in enumerate(v.sum_over_rows(rows, classes * columns * panels, terms)):
-            v.add_to_memory(v.at(out, m * v.size), value)
+            v.add_to_memory(v.at(out, m * row), value)
         return context.get_dummy_value()
 
     return signature, codegen
@@ -265,7 +266,9 @@ def add_moment_tile(typingctx, X, i, k, center, weights, w, rows, total, t, clas
     """
     count = classes.count
     index = types.intp
-    signature = types.void(X, index, index, center, weights, index, index, total, index, classes, index)
+    signature = types.void(
+        X, index, index, center, weights, index, index, total, index, classes, index, index
+    )
 
     def codegen(context, builder, signature, values):
         arrays, v = signature.args, _Vectors(context, builder, X.dtype)

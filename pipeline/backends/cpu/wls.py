@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from pipeline.backends import fits, philox
+from pipeline.backends.cpu import panels
 from pipeline.backends.cpu import wls_blocks as blocks
 from pipeline.backends.cpu import wls_kernels as kernels
+from pipeline.backends.cpu.panels import Panels, as_rows
 from pipeline.backends.cpu.wls_grams import weighted_sums
 from pipeline.backends.cpu.wls_moments import weighted_moments
 from pipeline.backends.protocol import ComponentwiseSums, Sums, WlsFit
@@ -23,6 +25,7 @@ from pipeline.backends.solve import DELICATE, Factor, factorise
 from pipeline.backends.solve import refine as refined
 from pipeline.spans import part
 
+Matrix = np.ndarray | Panels
 SMALL_SYSTEM = 768  # unknowns up to which classes are solved side by side, each on one thread
 SPARSE = (
     1 / 3
@@ -58,15 +61,13 @@ def _settle_constants(X: np.ndarray, s: np.ndarray, mean: np.ndarray, variance: 
             variance[k] = max(variance[k], np.finfo(np.float64).tiny)
 
 
-def gather(X: np.ndarray, columns: np.ndarray, center: np.ndarray) -> np.ndarray:
-    """Return X[:, columns] - center[columns] as a contiguous array (n, q) in the dtype of X."""
-    out = np.empty((X.shape[0], columns.size), dtype=X.dtype)
-    kernels.gather(X, columns, center.astype(X.dtype, copy=False), out)
-    return out
+def gather(X: np.ndarray, columns: np.ndarray, center: np.ndarray) -> Panels:
+    """Return X[:, columns] - center[columns], (n, q) in the dtype of X, in the form the other functions like best."""
+    return panels.gather_meanwhile(X, columns, center)()
 
 
 def fit(
-    X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarray, l2: float, gram_precision: str = "full"
+    X: Matrix, center: np.ndarray, W: np.ndarray, R: np.ndarray, l2: float, gram_precision: str = "full"
 ) -> WlsFit:
     """Fit one weighted least squares with intercept per class; the columns are shared.
 
@@ -74,7 +75,7 @@ def fit(
 
     Parameters
     ----------
-    X : (n, q) float32 or float64, C order
+    X : (n, q) float32 or float64, C order; or what :func:`gather` gives
     center : (q,) subtracted from every row
     W, R : (n, J) in the dtype of X; weights w >= 0 and weighted responses r = w z
     l2 : penalty of the coefficients, not of the intercept
@@ -120,7 +121,7 @@ class _Given:
 
 
 def sums(
-    X: np.ndarray,
+    X: Matrix,
     center: np.ndarray,
     W: np.ndarray,
     R: np.ndarray,
@@ -137,18 +138,20 @@ def sums(
         center = center.astype(X.dtype, copy=False)
         first, last, _ = classes.indices(J)
         apart = q == 0 or (first, last) != (0, J) or np.count_nonzero(W) < SPARSE * W.size
+        if apart or center.any():
+            X = as_rows(X)
         if totals and not apart:
             gram, products, whole = weighted_sums(X, center, W, R)
             return Sums(products[0].T, products[1].T, whole[0], whole[1], gram)
         xr = xw = sr = sw = None
         if totals:
             sw, sr = W.sum(axis=0, dtype=np.float64), R.sum(axis=0, dtype=np.float64)
-            both = blocks.products(X, center, np.hstack([R, W])) if q else np.zeros((0, 2 * J))
+            both = blocks.products(as_rows(X), center, np.hstack([R, W])) if q else np.zeros((0, 2 * J))
             xr, xw = both[:, :J], both[:, J:]
         return Sums(xr, xw, sr, sw, _grams(X, center, W[:, classes]))
 
 
-def _grams(X: np.ndarray, center: np.ndarray, W: np.ndarray) -> np.ndarray:
+def _grams(X: Matrix, center: np.ndarray, W: np.ndarray) -> np.ndarray:
     q, count = X.shape[1], W.shape[1]
     if q == 0 or count == 0:
         return np.zeros((count, q, q))
@@ -158,7 +161,7 @@ def _grams(X: np.ndarray, center: np.ndarray, W: np.ndarray) -> np.ndarray:
 
 
 def residual_sums(
-    X: np.ndarray,
+    X: Matrix,
     center: np.ndarray,
     W: np.ndarray,
     R: np.ndarray,
@@ -168,6 +171,9 @@ def residual_sums(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return (X - center)' e (q, classes) and the sums of e = r - w f (classes,) for fits f of those classes."""
     with part("refine"):
+        if isinstance(X, Panels) and not center.any():
+            return panels.residual_sums(X, W[:, classes], R[:, classes], coef, intercept)
+        X = as_rows(X)
         return blocks.residual_products(X, center, W[:, classes], R[:, classes], coef, intercept)
 
 
@@ -191,8 +197,11 @@ def solve(sums: Sums, l2: float, precision: str) -> tuple[WlsFit, list[Factor] |
         gram = np.ascontiguousarray(
             sums.gram[i], dtype=np.float64
         ).T  # upper in C order is lower in Fortran order
-        factors[i] = factor = factorise(gram, xw[:, i], sw[i], l2, eps, kernels.normal_matrix)
-        coef[:, i], intercept[i] = factor.solve(xr[:, i], sr[i])
+        factors[i] = factor = factorise(
+            gram, xw[:, i], sw[i], l2, eps, kernels.normal_matrix, blocks.factorise_upper
+        )
+        with blocks.one_blas_thread:
+            coef[:, i], intercept[i] = factor.solve(xr[:, i], sr[i])
         rank[i], ladder[i] = factor.rank, factor.ladder
 
     if q > SMALL_SYSTEM:
@@ -247,16 +256,19 @@ def componentwise_sums(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.n
     return ComponentwiseSums(sums[0].T, sums[1].T, sums[2].T)
 
 
-def apply(X: np.ndarray, center: np.ndarray, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
+def apply(X: Matrix, center: np.ndarray, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
     """Return (X - center) @ coef + intercept, shape (n, J), in the dtype of X.
 
     Few columns are worked out in float64 and rounded once: where coefficients are large and cancel, as without a
     penalty, the rounding of float32 products would show in the scores.
     """
     if coef.shape[1] > FEW:
-        return _product(X, center, coef, intercept, cosine=False)
+        return _product(as_rows(X), center, coef, intercept, cosine=False)
     out = np.empty((X.shape[0], coef.shape[1]), dtype=X.dtype)
-    center = center.astype(X.dtype, copy=False)
+    if isinstance(X, Panels) and not center.any():
+        panels.apply(X, np.ascontiguousarray(coef.T, dtype=np.float64), intercept.astype(np.float64), out)
+        return out
+    X, center = as_rows(X), center.astype(X.dtype, copy=False)
     kernels.apply_rows(X, center, np.ascontiguousarray(coef.T), intercept, out)
     return out
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
+from pipeline.backends import cholesky
 from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu.wls_kernels import SEGMENTS
 
@@ -47,6 +48,12 @@ def _blas() -> ThreadpoolController:
 
 
 one_blas_thread = _OneBlasThread()
+
+
+def factorise_upper(matrix: np.ndarray) -> int:
+    """As :func:`pipeline.backends.cholesky.factorise_upper`, large matrices on several threads."""
+    with one_blas_thread:
+        return cholesky.factorise_upper(matrix, functools.partial(kernels.share, parallel=True))
 
 
 def share_segments(work: Callable[[int, int], Any], n: int, size: int) -> list[Any]:

@@ -15,8 +15,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import numba
 import numpy as np
 
-from pipeline.backends.cpu.jit import kernel, prepare, summing_kernel
-from pipeline.backends.cpu.tiles import prefetch
+from pipeline.backends.cpu.jit import kernel, prepare, summing_kernel, summing_part
 from pipeline.backends.philox import MULTIPLIER, NORMAL_STREAM, ROUNDS, WEYL
 
 SEGMENTS = 8  # parts into which rows are cut, whatever the number of threads
@@ -27,15 +26,6 @@ _M0, _M1 = np.uint64(MULTIPLIER[0]), np.uint64(MULTIPLIER[1])
 _W0, _W1 = np.uint64(WEYL[0]), np.uint64(WEYL[1])
 _LOW, _WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
 _STREAM = np.uint64(NORMAL_STREAM)
-
-
-@functools.cache
-def ready(dtype: np.dtype, writeable: bool) -> None:
-    """Load or compile the kernels that read a matrix of `dtype`; `writeable` is part of its type to Numba."""
-    X, vector, index = np.zeros((1, 1), dtype), np.zeros(1, dtype), np.zeros(1, np.intp)
-    source = X.copy()
-    source.flags.writeable = writeable
-    prepare(_gather, source, index, vector, X)
 
 
 @functools.cache
@@ -91,30 +81,48 @@ def share_rows(work: Callable[[int, int], None], rows: int, size: int) -> None:
     _on_threads(lambda i: work(bounds[i], bounds[i + 1]), threads)
 
 
-def share(work: Callable[[int], None], count: int, parallel: bool) -> None:
-    """Call work(0) to work(count - 1), each once; on several threads if `parallel`, handed out one by one."""
-    tasks = iter(range(count))
-    lock = threading.Lock()
+class Shared:
+    """Calls of work(0) to work(count - 1), each once, handed out one by one.
 
-    def run(_: int) -> None:
+    Other threads begin at once if `parallel`; the thread that calls :meth:`finish` takes part from then on.
+    """
+
+    def __init__(self, work: Callable[[int], None], count: int, parallel: bool) -> None:
+        self._work, self._tasks, self._lock = work, iter(range(count)), threading.Lock()
+        threads = _threads(count, parallel)
+        self._others = [_pool(threads - 1).submit(self._part) for _ in range(1, threads)]
+
+    def _run(self) -> None:
         while True:
-            with lock:
-                i = next(tasks, None)
+            with self._lock:
+                i = next(self._tasks, None)
             if i is None:
                 return
-            work(i)
+            self._work(i)
 
-    threads = _threads(count, parallel)
-    if threads == 1:
-        run(0)
-    else:
-        _on_threads(run, threads)
+    def _part(self) -> None:
+        _sharing.busy = True
+        try:
+            self._run()
+        finally:
+            _sharing.busy = False
+
+    def finish(self) -> None:
+        """Return when all is done."""
+        if not self._others:
+            self._run()
+            return
+        try:
+            self._part()
+        finally:
+            wait(self._others)
+        for other in self._others:
+            other.result()
 
 
-def gather(X: np.ndarray, columns: np.ndarray, center: np.ndarray, out: np.ndarray) -> None:
-    """Write X[:, columns] - center[columns] to out (n, q); one pass, no second copy."""
-    ready(X.dtype, X.flags.writeable)
-    share_rows(lambda a, b: _gather(X[a:b], columns, center, out[a:b]), len(X), out.size)
+def share(work: Callable[[int], None], count: int, parallel: bool) -> None:
+    """Call work(0) to work(count - 1), each once; on several threads if `parallel`, handed out one by one."""
+    Shared(work, count, parallel).finish()
 
 
 def center_rows(X: np.ndarray, center: np.ndarray, out: np.ndarray) -> None:
@@ -151,35 +159,44 @@ def weighted_sums(X: np.ndarray, s: np.ndarray, center: np.ndarray, *, squared: 
     n, p = X.shape
     bounds = [n * i // SEGMENTS for i in range(SEGMENTS + 1)]
     totals = np.zeros((SEGMENTS, p))
-    sums = _sum_of_squares if squared else _sum_of_differences
-    prepare(sums, X, s, center, totals[0])
-    share(
-        lambda i: sums(X[bounds[i] : bounds[i + 1]], s[bounds[i] : bounds[i + 1]], center, totals[i]),
-        SEGMENTS,
-        parallel=X.size > SERIAL,
-    )
+    prepare(_sum_rows, X, s, center, squared, totals[0])
+
+    def segment(i: int) -> None:
+        rows = slice(bounds[i], bounds[i + 1])
+        _sum_rows(X[rows], s[rows], center, squared, totals[i])
+
+    share(segment, SEGMENTS, parallel=X.size > SERIAL)
     return np.add.reduce(totals)
 
 
 def normal_matrix(
-    gram: np.ndarray, diagonal: np.ndarray, xw: np.ndarray, sw: float, scale: np.ndarray, l2: float
+    gram: np.ndarray,
+    diagonal: np.ndarray,
+    xw: np.ndarray,
+    sw: float,
+    scale: np.ndarray,
+    l2: float,
+    dtype: str = "float64",
 ) -> np.ndarray:
     """As :func:`pipeline.backends.solve.normal_matrix`, written to the upper triangle of `gram` itself.
 
-    At 512 columns a new matrix took as long as its factorisation: the system fills new memory with zeros first.
+    At 512 columns a new matrix took as long as its factorisation: the system fills new memory with zeros first. Above
+    the diagonal of a float64 matrix the float32 one has room: its column j begins where the other's does. Only the
+    first number of both lies in the same place: half of it becomes the other, and it stays finite.
     """
     q = xw.size
     given = gram.T  # in C order, what lies below the diagonal in Fortran order lies above it
+    out = given if dtype == "float64" else given.view(np.float32)[:, :q]
     factor = -1.0 / sw if sw > 0.0 else 0.0
-    prepare(_normal_tiles, given, diagonal, xw, factor, scale, l2, 0, q)
+    prepare(_normal_tiles, given, diagonal, xw, factor, scale, l2, 0, q, out)
     tasks = 1 if q * q <= SERIAL else 4 * SEGMENTS
     bounds = [-(-q // TILE) * i // tasks * TILE for i in range(tasks)] + [q]
     share(
-        lambda i: _normal_tiles(given, diagonal, xw, factor, scale, l2, bounds[i], bounds[i + 1]),
+        lambda i: _normal_tiles(given, diagonal, xw, factor, scale, l2, bounds[i], bounds[i + 1], out),
         tasks,
         tasks > 1,
     )
-    return gram
+    return out.T
 
 
 def scaled_normal(out: np.ndarray, scale: float, key: tuple[int, int], index: int) -> None:
@@ -191,18 +208,6 @@ def scaled_normal(out: np.ndarray, scale: float, key: tuple[int, int], index: in
 
 
 @kernel
-def _gather(X, columns, center, out):
-    """Two threads wait for memory: a row ahead, its cache lines are asked for. 128 of 3240 columns: 4.6 ms, now 3.0."""
-    last = X.shape[0] - 1
-    for i in range(X.shape[0]):
-        ahead = min(i + 1, last)
-        for k in range(columns.size):
-            prefetch(X, ahead, columns[k])
-        for k in range(columns.size):
-            out[i, k] = X[i, columns[k]] - center[columns[k]]
-
-
-@kernel
 def _center_rows(X, center, out):
     for i in range(X.shape[0]):
         for k in range(X.shape[1]):
@@ -210,71 +215,75 @@ def _center_rows(X, center, out):
 
 
 @kernel
-def _sum_of_differences(X, s, center, total):
+def _sum_rows(X, s, center, squared, total):
+    """One kernel for both sums: two took .1 s more to compile."""
     for i in range(X.shape[0]):
         w = s[i]
-        for k in range(X.shape[1]):
-            total[k] += w * (X[i, k] - center[k])
+        if squared:
+            for k in range(X.shape[1]):
+                d = X[i, k] - center[k]
+                total[k] += w * (d * d)
+        else:
+            for k in range(X.shape[1]):
+                total[k] += w * (X[i, k] - center[k])
 
 
 @kernel
-def _sum_of_squares(X, s, center, total):
-    for i in range(X.shape[0]):
-        w = s[i]
-        for k in range(X.shape[1]):
-            d = X[i, k] - center[k]
-            total[k] += w * (d * d)
-
-
-@kernel
-def _normal_tiles(gram, diagonal, xw, factor, scale, l2, begin, end):
-    """Write the normal matrix of rows begin:end of the upper triangle, transposed, to the lower one."""
+def _normal_tiles(gram, diagonal, xw, factor, scale, l2, begin, end, out):
+    """Write the normal matrix of rows begin:end of the upper triangle, transposed, to the lower one of `out`."""
     q = gram.shape[1]
     for i in range(begin, end):
-        gram[i, i] = (diagonal[i] + factor * xw[i] * xw[i] + l2) * (scale[i] * scale[i])
+        out[i, i] = (diagonal[i] + factor * xw[i] * xw[i] + l2) * (scale[i] * scale[i])
     for first in range(begin, end, TILE):
-        last = min(first + TILE, end)
+        last = first + TILE if first + TILE < end else end
         for k in range(first + 1, q):
             x, s = factor * xw[k], scale[k]
-            for i in range(first, min(last, k)):
-                gram[k, i] = (gram[i, k] + x * xw[i]) * (s * scale[i])
+            for i in range(first, k if k < last else last):
+                out[k, i] = (gram[i, k] + x * xw[i]) * (s * scale[i])
+
+
+@summing_part
+def value(x, coef, intercept, j):
+    """Return intercept[j] + x' coef[j]."""
+    f = intercept[j]
+    for k in range(x.size):
+        f += x[k] * coef[j, k]
+    return f
+
+
+@summing_part
+def add_products(x, e, total, j):
+    """Add e x, and e itself, to total[j]."""
+    for k in range(x.size):
+        total[j, k] += e * x[k]
+    total[j, x.size] += e
 
 
 @summing_kernel
 def _apply_rows(X, center, coef, intercept, out):
-    q = X.shape[1]
-    x = np.empty(q)
+    x = np.empty(
+        X.shape[1]
+    )  # made here: the compiler knows that it overlaps no other array, a quarter of the time
     for i in range(X.shape[0]):
-        for k in range(q):
+        for k in range(x.size):
             x[k] = X[i, k] - center[k]
         for j in range(coef.shape[0]):
-            f = intercept[j]
-            for k in range(q):
-                f += x[k] * coef[j, k]
-            out[i, j] = f
+            out[i, j] = value(x, coef, intercept, j)
 
 
 @summing_kernel
 def _residual_rows(X, center, W, R, coef, intercept, total):
-    q = X.shape[1]
-    x = np.empty(q)
+    x = np.empty(X.shape[1])
     for i in range(X.shape[0]):
-        for k in range(q):
+        for k in range(x.size):
             x[k] = X[i, k] - center[k]
         for j in range(coef.shape[0]):
-            f = intercept[j]
-            for k in range(q):
-                f += x[k] * coef[j, k]
-            e = R[i, j] - W[i, j] * f
-            for k in range(q):
-                total[j, k] += e * x[k]
-            total[j, q] += e
+            add_products(x, R[i, j] - W[i, j] * value(x, coef, intercept, j), total, j)
 
 
 @kernel
 def _scaled_normal(out, scale, key0, key1, index, begin, end):
     n = out.size
-    z = np.empty(4)
     for block in range(begin, end):
         c0, c1, c2, c3 = np.uint64(block) & _LOW, np.uint64(block) >> _WORD, np.uint64(index), _STREAM
         k0, k1 = key0, key1
@@ -284,9 +293,15 @@ def _scaled_normal(out, scale, key0, key1, index, begin, end):
             k0, k1 = (k0 + _W0) & _LOW, (k1 + _W1) & _LOW
         radius = np.sqrt(-2.0 * np.log((np.float64(c0) + 0.5) * 2.0**-32))
         angle = 2.0 * np.pi * ((np.float64(c1) + 0.5) * 2.0**-32)
-        z[0], z[1] = radius * np.cos(angle), radius * np.sin(angle)
+        z0, z1 = radius * np.cos(angle), radius * np.sin(angle)
         radius = np.sqrt(-2.0 * np.log((np.float64(c2) + 0.5) * 2.0**-32))
         angle = 2.0 * np.pi * ((np.float64(c3) + 0.5) * 2.0**-32)
-        z[2], z[3] = radius * np.cos(angle), radius * np.sin(angle)
-        for i in range(min(4, n - 4 * block)):
-            out[4 * block + i] = scale * z[i]
+        z2, z3 = radius * np.cos(angle), radius * np.sin(angle)
+        at = 4 * block
+        out[at] = scale * z0
+        if at + 1 < n:
+            out[at + 1] = scale * z1
+        if at + 2 < n:
+            out[at + 2] = scale * z2
+        if at + 3 < n:
+            out[at + 3] = scale * z3

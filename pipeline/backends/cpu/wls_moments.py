@@ -8,7 +8,10 @@ from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu.jit import kernel, prepare
 from pipeline.backends.cpu.tiles import ROWS, add_moment_tile, adjacent, lanes, moment_shape
 
-STRIP = 256  # columns whose rows stay in the second-level cache while one set of classes after the other reads them
+SUMS = 1 << 23  # bytes of the sums of all segments, if there are classes to share out instead
+STRIP = (
+    16  # panels whose rows stay in the second-level cache while one set of classes after the other reads them
+)
 # Columns by which the cache lines of a row are asked for ahead of their use: the next row's are 13 kB further, and no
 # processor guesses that.
 AHEAD = 64
@@ -40,44 +43,67 @@ def weighted_moments(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.nda
     panels = -(-p // V)
     shift = np.zeros(panels * V, dtype=X.dtype)
     shift[:p] = center
-    bounds = [-(-n // ROWS) * i // kernels.SEGMENTS * ROWS for i in range(kernels.SEGMENTS)] + [n]
-    totals: list[np.ndarray | None] = [None] * kernels.SEGMENTS
+    segments, groups = _tasks(n, chunks, 8 * chunks * panels * 3 * size * V)
+    bounds = [-(-n // ROWS) * i // segments * ROWS for i in range(segments)] + [n]
+    # of one piece: from the threads that write it, the system would want the memory back each time, and fill it anew
+    total = np.empty((segments, chunks, panels, 3 * size * V))
     shape = classes, (0,) * V
-    prepare(_add_moments, X, shift, weights, 0, n, shape, np.zeros(1))
+    prepare(_add_moments, X, shift, weights, 0, n, 0, 0, shape, total[0])
 
-    def segment(i: int) -> None:
-        if bounds[i] < bounds[i + 1]:
-            total = totals[i] = np.empty(chunks * panels * 3 * size * V)
-            _add_moments(X, shift, weights, bounds[i], bounds[i + 1], shape, total)
+    def task(i: int) -> None:
+        part, group = divmod(i, groups)
+        mine = chunks * group // groups, chunks * (group + 1) // groups
+        _add_moments(X, shift, weights, bounds[part], bounds[part + 1], *mine, shape, total[part])
 
-    kernels.share(segment, kernels.SEGMENTS, parallel=X.size > kernels.SERIAL)
-    total = np.add.reduce([one for one in totals if one is not None])
-    tiles = total.reshape(chunks, panels, 3, size, V).transpose(2, 0, 3, 1, 4)
+    def add(i: int) -> None:
+        part = slice(panels * i // segments, panels * (i + 1) // segments)
+        for j in range(1, segments):
+            total[0, :, part] += total[j, :, part]
+
+    kernels.share(task, segments * groups, parallel=X.size > kernels.SERIAL)
+    kernels.share(add, segments if segments > 1 else 0, parallel=total.size > kernels.SERIAL)
+    tiles = total[0].reshape(chunks, panels, 3, size, V).transpose(2, 0, 3, 1, 4)
     return np.ascontiguousarray(tiles).reshape(3, chunks * size, panels * V)[:, :J, :p]
 
 
+def _tasks(n: int, chunks: int, size: int) -> tuple[int, int]:
+    """Return into how many segments rows are cut, and into how many groups sets of classes are.
+
+    A task is a segment for a group. Each segment has sums of its own, of `size` bytes: where classes are many, there
+    are fewer segments and more groups, which read X once each.
+    """
+    segments, groups = kernels.SEGMENTS, 1
+    while segments * size > SUMS and segments > 1 and 2 * groups <= chunks:
+        segments, groups = segments // 2, 2 * groups
+    return max(1, min(segments, -(-n // ROWS))), groups
+
+
 @kernel
-def _add_moments(X, shift, weights, begin, end, shape, total):
-    total[:] = 0.0
+def _add_moments(X, shift, weights, begin, end, first_set, last_set, shape, total):
+    """Write the sums over rows begin:end of some sets of classes to total (chunks, panels, numbers of a tile)."""
     classes, lanes = shape
     C, V = len(classes), len(lanes)
-    n, p = weights.shape[1], X.shape[1]
-    flat = weights.reshape(-1)
-    size, whole = 3 * C * V, p // V * V
-    rest = np.zeros((ROWS, V), X.dtype)  # the last columns, filled up with zeros
+    n, p, size = weights.shape[1], X.shape[1], 3 * C * V
+    panels, full = total.shape[1], p // V
+    flat, numbers = weights.reshape(-1), total.reshape(-1)
+    rest = np.empty((ROWS, V), X.dtype)  # the last columns, filled up with zeros
+    rest[:] = 0.0
+    total[first_set:last_set] = 0.0
     for start in range(begin, end, ROWS):
-        m = min(ROWS, end - start)
-        for first in range(0, whole, STRIP):
-            for c in range(len(weights)):
-                w, t = (c * n + start) * 2 * C, c * len(shift) // V
-                for k in range(first, min(first + STRIP, whole), V):
-                    later = min(k + AHEAD, p - 1) if c == 0 else k
-                    tile = (t + k // V) * size
-                    add_moment_tile(X, start, k, shift, flat, w, m, total, tile, classes, later)
-        if whole < p:
+        m = ROWS if end - start > ROWS else end - start
+        if full < panels:
             for i in range(m):
-                for v in range(p - whole):
-                    rest[i, v] = X[start + i, whole + v]
-            for c in range(len(weights)):
-                w, t = (c * n + start) * 2 * C, (c * len(shift) + whole) // V
-                add_moment_tile(rest, 0, 0, shift[whole:], flat, w, m, total, t * size, classes, 0)
+                for v in range(p - full * V):
+                    rest[i, v] = X[start + i, full * V + v]
+        for first in range(0, panels, STRIP):
+            for c in range(first_set, last_set):
+                w = (c * n + start) * 2 * C
+                for panel in range(first, first + STRIP if first + STRIP < full else full):
+                    later = panel * V + AHEAD
+                    if c > first_set or later >= p:
+                        later = panel * V
+                    t = (c * panels + panel) * size
+                    add_moment_tile(X, start, panel * V, shift, flat, w, m, numbers, t, classes, later)
+        for c in range(first_set, last_set if full < panels else first_set):
+            w, t = (c * n + start) * 2 * C, (c * panels + full) * size
+            add_moment_tile(rest, 0, 0, shift[full * V :], flat, w, m, numbers, t, classes, 0)

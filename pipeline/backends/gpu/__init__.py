@@ -19,6 +19,7 @@ from pipeline.backends.gpu import device
 __all__ = [
     "clock",
     "first_not_finite",
+    "gather_meanwhile",
     "get",
     "hog",
     "holds",
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 name = "gpu"
+gather_meanwhile = None  # a device works while the host solves in any case
 _chosen: device.Found | None = None  # by select
 _thread = threading.local()  # device: the number of the GPU that the thread was given
 _MODULES = ("clock", "hog", "pca", "preprocess", "scores", "wls")

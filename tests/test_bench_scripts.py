@@ -1,0 +1,170 @@
+"""The scripts that measure speed: how ratios, ranges and exponents are taken. Nothing is timed here."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import itertools
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from tests.conftest import ROOT
+
+
+def script(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # which its dataclasses look up
+    spec.loader.exec_module(module)
+    return module
+
+
+# ---- bench_boost ----
+
+
+def test_ratios_to_statsmodels_and_to_the_floor_are_taken_within_a_pass(capsys):
+    """In the passes 300, 100 and 100: the ratio of the medians is 150."""
+    boost = script("bench_boost")
+    options = argparse.Namespace(n=10, p=5, classes=3)
+    times = {"a": [0.1, 0.2, 0.9], "timed once": [2.0, 4.0, 9.0], "left out": [1.0, 1.0, 1.0]}
+    floors = {"a": [0.05, 0.1, 0.3], "timed once": [1.0, 1.0, 1.0], "left out": [0.5, 0.5, 0.5]}
+    original = {"a": [30.0, 20.0, 90.0], "timed once": [100.0], "left out": []}
+    boost.report(options, 2, times, floors, original)
+    lines = {line[:28].strip(): line[28:] for line in capsys.readouterr().out.splitlines()}
+    assert re.split(r"\s{2,}", lines["a"].strip()) == [
+        "200.0 (100.0-900.0)", "100.0 (50.0-300.0)", "2.00 (2.00-3.00)", "30.00", "100 (100-300)",
+    ]  # fmt: skip
+    assert re.split(r"\s{2,}", lines["timed once"].strip())[-2:] == ["100.00", "50"]
+    assert lines["left out"].split()[-1] == "-"
+
+
+def test_blas_threads_are_at_rest_before_anything_is_timed(monkeypatch):
+    boost, log = script("bench_boost"), []
+    monkeypatch.setattr(boost.time, "sleep", log.append)
+    assert boost.product_rate(16) > 0
+    assert log == [boost.REST]  # after the product, for whoever comes next
+    boost.rested(lambda: log.append("work"))
+    assert log[1:] == [boost.REST, "work"]
+    assert boost.REST >= 0.15  # the second thread looks for work for some 100 ms
+
+
+def test_every_round_and_fit_begins_rested(monkeypatch, capsys):
+    """In main, too: of a few rows, and work that is only noted down."""
+    boost, log = script("bench_boost"), []
+    monkeypatch.setattr(boost.time, "sleep", lambda seconds: log.append("rest"))
+    monkeypatch.setattr(boost, "product_rate", lambda: log.append("rest") or 1e9)
+    monkeypatch.setattr(boost, "read_rate", lambda X, threads: log.append("read") or 1e9)
+    monkeypatch.setattr(boost, "run_rounds", lambda *given: log.append("fit"))
+    monkeypatch.setattr(boost, "statsmodels_seconds", lambda *given: log.append("statsmodels") or 1.0)
+    monkeypatch.setattr(
+        sys, "argv", ["bench_boost", "--n", "40", "--p", "140", "--classes", "2", "--rounds", "2"]
+    )
+    boost.main()
+    measured = log[3:]  # three calls compile
+    assert measured.count("fit") == 8
+    assert measured.count("statsmodels") == 7  # that of ridge once
+    assert all(before == "rest" for before, what in itertools.pairwise(measured) if what != "rest")
+    assert "componentwise, second floor" in capsys.readouterr().out
+
+
+# ---- bench_hog ----
+
+
+def test_the_gain_of_two_threads_has_a_range(monkeypatch):
+    hog = script("bench_hog")
+    seconds = iter([1.0, 0.4, 0.2, 0.1, 1.0, 0.4, 0.4, 0.1, 1.0, 0.6, 0.2, 0.1])  # scikit, one, two, floor
+    monkeypatch.setattr(hog, "seconds", lambda work: next(seconds))
+    monkeypatch.setattr(hog.numba.config, "NUMBA_NUM_THREADS", 2)
+    monkeypatch.setattr(hog.numba, "set_num_threads", lambda count: None)
+    line = hog.measure(hog.ROWS[0], 4, 2, 3)
+    assert "  2.00 (1.00-3.00)" in line
+
+
+# ---- bench_growth ----
+
+
+def test_exponents_are_those_of_the_larger_sizes_with_their_range():
+    growth = script("bench_growth")
+    sizes = np.array([1.0, 10.0, 100.0, 1000.0, 10_000.0])
+    exact = np.array([50.0, 60.0, *(sizes[2:] ** 1.5)])  # small ones are ruled by something else
+    steeper = np.array([50.0, 60.0, *(sizes[2:] ** 1.75)])
+    text = growth.told("subspace", "n", sizes, np.array([exact, steeper, exact]))
+    assert text.startswith("subspace, n: exponent from 100 on 1.5 (1.5-1.75), worst step ")
+    assert "\n          1  5e+04 (5e+04-5e+04)" in text
+
+
+def test_many_classes_are_compared_within_a_repeat():
+    growth = script("bench_growth")
+    sizes = np.array(growth.CLASSES, dtype=float)
+    rows = np.array([factor * sizes for factor in (1.0, 3.0, 2.0)])  # the machine's speed changes
+    rows[1, list(sizes).index(43.0)] *= 0.5
+    lines = growth.told("ridge", "J", sizes, rows).splitlines()
+    assert lines[-2:] == [
+        "  43 classes against 43 / 10 times ten: 1 (0.5-1)",
+        "  136 classes against 136 / 10 times ten: 1 (1-1)",
+    ]
+
+
+def test_growth_covers_every_learner_over_all_three_figures(monkeypatch, capsys):
+    growth = script("bench_growth")
+    seen = []
+
+    def canned(learner, X, y):
+        seen.append((learner, *X.shape, y.max() + 1))
+        return 1e-3 * X.size * (y.max() + 1)
+
+    monkeypatch.setattr(growth, "round_seconds", canned)
+    monkeypatch.setattr(growth, "IMAGES", (20, 40, 80))
+    monkeypatch.setattr(growth, "FEATURES", (3, 5, 8))
+    monkeypatch.setattr(growth, "BASE", {"n": 200, "p": 4, "J": 10})
+    monkeypatch.setattr(sys, "argv", ["bench_growth"])
+    growth.main()
+    out = capsys.readouterr().out
+    for learner in ("subspace", "componentwise", "random_features"):
+        for varied in "npJ":
+            assert re.search(
+                rf"^{learner}, {varied}: exponent from \d+ on 1 \(1-1\), worst step 1.00$", out, re.M
+            )
+        assert seen.count((learner, 200, 4, 136)) == 7  # repeats, if not told otherwise
+    assert out.count("136 classes against 136 / 10 times ten: 1 (1-1)") == 3
+
+
+def test_a_round_is_timed_without_the_first(monkeypatch):
+    growth = script("bench_growth")
+    clock = iter([100.0, 101.0, 104.0, 106.0, 107.0])
+    monkeypatch.setattr(growth.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(growth.time, "sleep", lambda seconds: None)
+
+    class Model:
+        def __init__(self, learner, n_rounds, random_state):
+            self.rounds = n_rounds
+
+        def fit(self, X, y, on_round):
+            for index in range(self.rounds):
+                on_round(index + 1, self.rounds, 0.5, None)
+
+    monkeypatch.setattr(growth, "LogitBoostClassifier", Model)
+    assert growth.round_seconds("componentwise", None, None) == pytest.approx(7.0 / 4)
+
+
+# ---- bench_decode ----
+
+
+@pytest.mark.parametrize(("given", "large"), [([], 60), (["--large", "20"], 20)])
+def test_there_are_as_many_large_files_as_small_ones_if_not_told_otherwise(monkeypatch, capsys, given, large):
+    decode = script("bench_decode")
+    counts = {}
+
+    def canned(root, kind, threads, rounds):
+        counts[kind] = sum(1 for path in root.rglob("*") if path.is_file())
+        return {"one thread": np.ones((2, 1))}
+
+    monkeypatch.setattr(decode, "measured", canned)
+    monkeypatch.setattr(decode, "SIZES", ((50, 100), (60, 80)))
+    monkeypatch.setattr(sys, "argv", ["bench_decode", "--n", "60", "--rounds", "1", *given])
+    decode.main()
+    assert counts == {"png 50x100": 60, "jpeg 50x100": 60, "png 60x80": large, "jpeg 60x80": large}
+    assert "png 60x80 (" + str(large) in capsys.readouterr().out
