@@ -47,7 +47,16 @@ def test_who_depends_on_threads(changed, told):
     assert not keeping._by_threads(settings(**changed), "gpu")
 
 
-@pytest.mark.parametrize("learner", ["subspace", "full", "ridge", "componentwise", "random_features"])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        "ridge",
+        *(pytest.param(one, marks=SLOW) for one in ("subspace", "full", "componentwise", "random_features")),
+    ],
+)
 def test_one_and_two_threads_give_the_same_bits_to_small_systems(learner):
     """At most 768 columns a round: whole fits in both types; what is told above says that no more are equal."""
     rng = np.random.default_rng(0)
@@ -106,7 +115,7 @@ def test_a_run_out_of_core_goes_on_with_its_blocks(call, monkeypatch, capsys, tm
     from pipeline.scale import memory, outofcore
 
     words = ["image.height=16", "image.width=32", "hog.cells_per_block=[2,2]", "plots=false", "data=synthetic",
-             "data.n=6000", "data.classes=3", "classifier.n_rounds=4", "scale=outofcore",
+             "data.n=6000", "data.classes=3", "classifier.n_rounds=3", "scale=outofcore",
              "scale.memory_limit=4GB"]  # fmt: skip
     division, found = memory.division, []
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pipeline.scale.dask_cluster import Cluster
 
 log = logging.getLogger(__name__)
+MORE = 2  # times the memory that suits workers, which they still have: what suits them is a seventh of theirs
 
 
 def run(cfg: config.Train, stages: Stages, keeper: Keeper | None = None) -> results.Trained:
@@ -99,6 +100,8 @@ def _train(
         kept = dask_run.keep(cfg, hog, backend, cluster, found, count, advance, say, expected)
     try:
         parts = apart.divide(cfg, kept, stages, keeper, found.data.path, backend, len(kept.crew))
+        kept.gram_bytes = _gram_bytes(kept.gram_bytes, keeping.noted(keeper, "gram_bytes"))
+        keeping.add(keeper, gram_bytes=kept.gram_bytes)
         with stages("boost"):
             unfitted = steps.classifier(cfg.classifier, "cpu")
             rows = parts.fitted, parts.watched, parts.held_out
@@ -115,3 +118,18 @@ def _train(
     hog = hog.set_params(backend=backend)
     model = Model(hog, classifier, kept.images.class_names, cfg.image, cfg.preprocess)
     return apart.finish(cfg, stages, model, kept, parts, proba)
+
+
+def _gram_bytes(ours: int, begun: int | None) -> int:
+    """Return the memory for Gram matrices, as when the run began: sums of more or fewer classes round differently.
+
+    Parameters
+    ----------
+    ours : what suits the workers that are there
+    """
+    if begun is None or begun <= MORE * ours:
+        return begun or ours
+    say(
+        "the workers have less memory for sums than when the run began: the model may differ in its last digits"
+    )
+    return ours
