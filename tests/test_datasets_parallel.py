@@ -69,7 +69,7 @@ def kinds(root: Path) -> Path:
 
 
 def everything(data: config.Data, image: config.Image) -> tuple:
-    images, rejected, _, stamps = load(data, image)
+    images, rejected, _, stamps, *_ = load(data, image)
     return (
         images.pixels.tobytes(), images.pixels.shape, images.labels.tolist(), images.paths, rejected,
         stamps.names, stamps.sizes.tolist(), stamps.times.tolist(),

@@ -371,7 +371,7 @@ def test_the_columns_of_a_round_stream_when_no_room_is_left(machine, gpu, functi
     wanted = cpu.fit(columns, np.zeros(columns.shape[1]), W, R, 0.1)
     device = [gpu.put(a) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in (X, *arguments)]
     WR = [gpu.put(W), gpu.put(R)]
-    machine.limit = machine.used + columns.nbytes
+    machine.limit = machine.used + np.asarray(columns).nbytes
     found = getattr(gpu.wls, function)(*device)
     assert isinstance(found, HostMatrix)
     np.testing.assert_allclose(gpu.get(found), columns, atol=1e-12)
