@@ -245,7 +245,8 @@ def test_a_fault_here_ends_the_processes(two_classes, helpers, monkeypatch):
 
 
 SCRIPT = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 from pipeline import config, datasets
 from pipeline.datasets import parallel, processes
 parallel.helping = lambda *_: 2

@@ -76,14 +76,15 @@ def weighted_sums(
     multiply = _multiplier(X, center, plan, weights[0], responses[0])
     sizes = tuple(map(len, plan.shape))
     prepare(gram_kernels.write, np.zeros((1, 1)), gram, 0, 0, plan.width, q, sizes, 0, 0)
-    tiles = {one: np.empty((plan.segments, plan.numbers(one.same))) for one in plan.products}
-    sums = {
-        one: np.empty((plan.segments, (plan.width + 1) * 2 * plan.size if one.same else 0))
-        for one in plan.products
-    }
+    parallel, panels = X.size > kernels.SERIAL, plan.width // len(plan.shape[3])
+    tiles: dict[_Product, np.ndarray] = {}
+    sums: dict[_Product, np.ndarray] = {}
 
-    def work(i: int) -> None:
-        one, segment = plan.products[i // plan.segments], i % plan.segments
+    def make(one: _Product) -> None:
+        tiles[one] = np.empty((plan.segments, plan.numbers(one.same)))
+        sums[one] = np.empty((plan.segments, (plan.width + 1) * 2 * plan.size if one.same else 0))
+
+    def work(one: _Product, segment: int) -> None:
         rows = plan.bounds[segment : segment + 2]
         multiply(
             weights[one.chunk], responses[one.chunk], *rows, one, tiles[one][segment], sums[one][segment]
@@ -93,18 +94,21 @@ def weighted_sums(
         classes = gram[one.chunk * plan.size : (one.chunk + 1) * plan.size]
         gram_kernels.write(tiles[one], classes, one.a, one.b, plan.width, q, sizes, begin, end)
 
-    panels = plan.width // len(plan.shape[3])
-    parallel = X.size > kernels.SERIAL
     if plan.segments == 1:
 
-        def both(i: int) -> None:
-            work(i)
-            write(plan.products[i], 0, panels)
-            del tiles[plan.products[i]]
+        def all_of(i: int) -> None:
+            one = plan.products[i]
+            make(one)
+            work(one, 0)
+            write(one, 0, panels)
+            del tiles[one]  # of many columns they are large
 
-        kernels.share(both, len(plan.products), parallel)
+        kernels.share(all_of, len(plan.products), parallel)
     else:
-        kernels.share(work, len(plan.products) * plan.segments, parallel)
+        for one in plan.products:
+            make(one)
+        tasks = list(itertools.product(plan.products, range(plan.segments)))
+        kernels.share(lambda i: work(*tasks[i]), len(tasks), parallel)
         pieces = list(itertools.product(plan.products, range(panels)))
         kernels.share(lambda i: write(pieces[i][0], pieces[i][1], pieces[i][1] + 1), len(pieces), parallel)
     if R is None:
