@@ -126,7 +126,7 @@ class WlsModule(Protocol):
         """Return weighted mean and population variance (float64, (p,)) of each column of X (n, p)."""
 
     def gather(self, X: Array, columns: np.ndarray, center: Array) -> Array:
-        """Return X[:, columns] - center[columns] as a contiguous array (n, q)."""
+        """Return X[:, columns] - center[columns], (n, q), in a form that the other functions take."""
 
     def fit(
         self, X: Array, center: Array, W: Array, R: Array, l2: float, gram_precision: str = "full"
