@@ -126,7 +126,7 @@ def _command(name: str, arguments: list[str], started: float) -> int:
     for override in overrides:
         key, _, value = override.partition("=")
         if key == "hydra.run.dir" and "$" not in value and name != "doctor" and folder is None:
-            run_folder.refuse_used(Path(value.strip("'\"")))  # before Hydra writes there
+            run_folder.refuse_used(Path(value.strip("'\"")), kept=False)  # before Hydra writes there
     if "--version" in flags:
         return _dispatch(["--version"], started)
     if {"-h", "--help"} & set(flags):
@@ -236,7 +236,7 @@ def _settings(cfg: Any, name: str, notes: str | None) -> Any:
     if resuming:
         cfg = resumed.settings(cfg, list(HydraConfig.get().overrides.task))
     elif name != "doctor":
-        run_folder.refuse_used(Path(cfg.run_dir))
+        run_folder.refuse_used(Path(cfg.run_dir), kept=True)
     missing = sorted(OmegaConf.missing_keys(cfg))
     if missing:
         raise ConfigError(f"{missing[0]} must be given: {missing[0]}=...")

@@ -19,8 +19,13 @@ _SUBDIR = "hydra.output_subdir"
 _NO_NOTES = f"{_SUBDIR}=null"
 
 
-def refuse_used(folder: Path) -> None:
+def refuse_used(folder: Path, kept: bool) -> None:
     """Refuse a run folder that holds a model or checkpoints: its files belong to the run that wrote them.
+
+    Parameters
+    ----------
+    folder : as given
+    kept : whether this process keeps the folder already; else checkpoints may be those of a run that is at work
 
     Raises
     ------
@@ -34,10 +39,11 @@ def refuse_used(folder: Path) -> None:
             "give another hydra.run.dir=..., leave it out, or move that folder"
         )
     if checkpoint.listed(folder):
-        raise OutputError(
-            f"the run folder {folder} holds checkpoints of a run that was cut short; go on with it: "
-            f"{checkpoint.command(folder)}, or give another hydra.run.dir=..."
-        )
+        with nullcontext() if kept else occupied(folder):
+            raise OutputError(
+                f"the run folder {folder} holds checkpoints of a run that was cut short; go on with it: "
+                f"{checkpoint.command(folder)}, or give another hydra.run.dir=..."
+            )
 
 
 def taken_over(name: str, overrides: Sequence[str]) -> tuple[list[str], str | None]:

@@ -38,7 +38,9 @@ def test_hydras_notes_are_those_it_would_write(call):
         assert [name for name in there if name in ("config.yaml", "notes", ".hydra")] == found
 
 
-@pytest.mark.parametrize("when", ["at work", "finished", "finished, named otherwise", "a sweep"])
+@pytest.mark.parametrize(
+    "when", ["at work", "at work, with checkpoints", "finished", "finished, named otherwise", "a sweep"]
+)
 def test_a_run_that_is_refused_changes_nothing_in_the_folder_of_another(call, monkeypatch, when):
     if when == "a sweep":
         first = [*QUICK, "--multirun", "split.seed=0,1", "hydra.sweep.dir=run"]
@@ -46,8 +48,11 @@ def test_a_run_that_is_refused_changes_nothing_in_the_folder_of_another(call, mo
     else:
         first, second = [*QUICK, "hydra.run.dir=run"], [*QUICK, "split.seed=2", "hydra.run.dir=run"]
     assert call("train", *first)[0] == 0
-    if when == "at work":  # it has no model yet
+    if when.startswith("at work"):  # it has no model yet
         Path("run/model.npz").unlink()
+    if when == "at work, with checkpoints":
+        Path("run/checkpoints").mkdir(exist_ok=True)
+        Path("run/checkpoints/round_000001.npz").write_bytes(b"")
     if when == "finished, named otherwise":  # what it is called is known only when Hydra is at work
         second[-1] = "hydra.run.dir=${oc.env:HERE}"
         monkeypatch.setenv("HERE", "run")
