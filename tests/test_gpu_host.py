@@ -239,7 +239,7 @@ def test_scores_equal_the_array_code(gpu, J, clip, dtype):
     tolerance = 1e-12 if dtype is np.float64 else 1e-5
     for a, b in zip(host(gpu, got), wanted, strict=True):
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
-    moved, pair = gpu.scores.advance(gpu.put(F), gpu.put(values), 0.3, labels, gpu.put(weight))
+    moved, pair, _ = gpu.scores.advance(gpu.put(F), gpu.put(values), 0.3, labels, gpu.put(weight))
     expected = F + 0.3 * (values - values.mean(axis=1, keepdims=True))
     np.testing.assert_allclose(gpu.get(moved), expected, rtol=tolerance, atol=tolerance)
     loss = log_loss_sum(np, expected, Y, weight)

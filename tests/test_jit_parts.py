@@ -46,8 +46,8 @@ GENERAL = {"fast", "tile_rows", "tile_row", "accumulate", "fold_columns"}
 GRAY, DOUBTS = {"convert", "folded_gradient", "vertical"}, {"set_aside", "count_near", "too_large"}
 COLOUR = {"strongest", "gradient", "fold", "settle", "hypot"}
 FIT = {
-    "_sum_rows", "_working_rows", "_gather", "add_panel_products", "write",
-    "_normal_tiles", "_residuals", "_apply", "value", "add_products", "_advance_rows",
+    "_sum_rows", "_gather", "add_panel_products", "write", "_solve", "divided",
+    "_residuals", "_apply", "value", "add_products", "_advance_rows",
 }  # fmt: skip
 
 

@@ -262,9 +262,14 @@ def test_scores_equal_their_expressions(n, J, seed, clip, dtype, scale):
     relative, eps = {"float32": 1e-4, "float64": 1e-11}[dtype], 40 * EPS[dtype]
     np.testing.assert_allclose(R, wanted[1], rtol=relative, atol=eps)
     np.testing.assert_allclose(W, wanted[0], rtol=relative, atol=2 * eps)
-    moved, pair = scores.advance(F, values, 0.25, labels, weight)
+    moved, pair, targets = scores.advance(F, values, 0.25, labels, weight, (3.0, clip, floor))
     plain = F + np.dtype(dtype).type(0.25) * (values - values.mean(axis=1, keepdims=True))
     np.testing.assert_allclose(moved, plain, rtol=1e-5 if dtype == "float32" else 1e-12, atol=eps * scale)
+    for found, same in zip(
+        targets, scores.working_response(moved, labels, weight, 3.0, clip, floor), strict=True
+    ):
+        np.testing.assert_array_equal(found, same)
+    assert scores.advance(F, values, 0.25, labels, weight)[2] is None
     assert pair.dtype == np.float64
     assert pair[0] == np.abs(moved).max().astype(np.float64)
     wide = moved.astype(np.float64)

@@ -202,9 +202,19 @@ class ScoresModule(Protocol):
         """Return weights W and weighted responses R of one round, (n, J) each."""
 
     def advance(
-        self, F: Array, values: Array, factor: float, labels: Array, weight: Array
-    ) -> tuple[Array, Array]:
-        """Return F + factor (values - their row mean), and (2,): its largest absolute score, its log-loss sum."""
+        self,
+        F: Array,
+        values: Array,
+        factor: float,
+        labels: Array,
+        weight: Array,
+        rules: tuple[float, str, float] | None = None,
+    ) -> tuple[Array, Array, tuple[Array, Array] | None]:
+        """Return F + factor (values - their row mean), and (2,): its largest absolute score, its log-loss sum.
+
+        Third what :meth:`working_response` returns of them by its last three parameters, `rules`; or None, if there are
+        none or the backend does not work it out at the same time.
+        """
 
 
 class ClockModule(Protocol):

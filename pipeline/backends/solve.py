@@ -160,6 +160,11 @@ def normal_matrix(
     return S.astype(dtype, order="F", copy=False)
 
 
+def varies(variance: np.ndarray, squares: np.ndarray, eps: float) -> np.ndarray:
+    """Tell which columns vary by more than the rounding of their weighted sums of squares."""
+    return variance > 64.0 * eps * squares
+
+
 def factorise(
     gram: np.ndarray,
     xw: np.ndarray,
@@ -192,7 +197,7 @@ def factorise(
     """
     raw = gram.diagonal().astype(np.float64)
     variance = raw - xw * (xw / sw) if sw > 0.0 else raw
-    active = np.flatnonzero(variance > 64.0 * eps * raw)
+    active = np.flatnonzero(varies(variance, raw, eps))
     mine = xw
     if active.size < raw.size:
         gram, variance, mine = np.asfortranarray(gram[np.ix_(active, active)]), variance[active], xw[active]

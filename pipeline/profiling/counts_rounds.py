@@ -22,8 +22,9 @@ LINE = {"cpu": 64, "reference": 64, "gpu": 32}  # bytes that come from memory to
 TARGETS_HOST, TARGETS_MASKS, TARGETS_ROWS = 38, 4, 6
 ADVANCE_HOST, ADVANCE_ROWS = 21, 20
 TARGETS_GPU, ADVANCE_GPU, ROWS_GPU = 3, 4, 8
-PASSES_CPU = 3  # scores in, weights and responses out; scores and values in, scores out
+RESPONSES_CPU, PASSES_CPU = 2, 3  # weights and responses out; scores and values in, scores out: in one pass
 TARGETS_OPERATIONS, ADVANCE_OPERATIONS, ADVANCE_OPERATIONS_ROW = 11, 9, 6
+SHARED = 3  # of those of the targets: exp(score - largest) and its sum, which the loss needs, too
 DELICATE = ("full", "random_features")  # learners whose fits are refined in float32, too
 CHOSEN_PASSES, CHOSEN_OPERATIONS = 34, 9  # over (p, J) sums: learners.Componentwise._chosen
 
@@ -159,14 +160,13 @@ def _componentwise(work: Work) -> tuple[Count, Count]:
 
 
 def targets(work: Work) -> Count:
-    """Return the work of one round's weights and weighted responses, from the scores."""
+    """Return the work of a round's weights and weighted responses, from the scores; on `cpu` beside :func:`advance`."""
     n, J, s = float(work.fit), work.classes, work.number_bytes
     if work.backend == "gpu":
         return Count(n * J * TARGETS_GPU * s + n * ROWS_GPU, TARGETS_OPERATIONS * n * J, kind="memory")
     if work.backend == "cpu":
-        return Count(
-            n * (J * PASSES_CPU * s + 8 + s), TARGETS_OPERATIONS * n * J, 2 * n * J * s, kind="memory"
-        )
+        written = n * J * RESPONSES_CPU * s
+        return Count(written, (TARGETS_OPERATIONS - SHARED) * n * J, written, kind="memory")
     moved = n * J * (TARGETS_HOST * s + TARGETS_MASKS) + TARGETS_ROWS * n * s
     return Count(moved, TARGETS_OPERATIONS * n * J, 8 * n * J * s, kind="memory")
 

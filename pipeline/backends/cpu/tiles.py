@@ -225,6 +225,116 @@ def add_gram_tile(typingctx, left, i, right, k, weights, w, rows, total, t, shap
     return signature, codegen
 
 
+@functools.cache
+def value_shape(n_classes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return (rows, classes), tuples as long as a tile of values is large in each direction."""
+    most = REGISTERS - 8 if REGISTERS > 16 else 12
+    chunks = -(-n_classes // (most // 2))
+    classes = -(-n_classes // chunks)
+    rows = 8
+    while rows * classes > most:
+        rows //= 2
+    return (0,) * rows, (0,) * classes
+
+
+@intrinsic
+def value_tile(typingctx, data, d, panels, coef, c, out, o, shape):
+    """Write to out[o:] (rows, classes) the sums over columns of rows times coefficients, in float64.
+
+    Rows begin at data[d], V numbers of each, and go on a panel of ROWS rows further. Coefficients (classes, columns),
+    float64, begin at `c`. A coefficient that is loaded serves every row of the tile: row by row it took twice the time.
+
+    Parameters
+    ----------
+    panels : how many there are
+    shape : as :func:`value_shape`
+    """
+    rows, classes = (part.count for part in shape)
+    V, D = lanes(np.dtype(data.dtype.name)), BYTES // 8
+    index = types.intp
+    signature = types.void(data, index, index, coef, index, out, index, shape)
+
+    def codegen(context, builder, signature, values):
+        arrays, v = signature.args, _Vectors(context, builder, types.float64)
+        x = _pointer(context, builder, arrays[0], values[0], values[1])
+        factors = _pointer(context, builder, arrays[3], values[3], values[4])
+        target = _pointer(context, builder, arrays[5], values[5], values[6])
+        whole = values[2].type
+        narrow = x.type.pointee == ir.FloatType()
+        kind = ir.VectorType(x.type.pointee, D)
+        count = builder.mul(values[2], ir.Constant(whole, V // D))  # vectors in a row
+        columns = builder.mul(count, ir.Constant(whole, D))
+
+        def vector(pointer):
+            value = builder.load(builder.bitcast(pointer, kind.as_pointer()))
+            value.align = 4 if narrow else 8
+            return builder.fpext(value, v.type) if narrow else value
+
+        def terms(i):
+            panel, part = (f(i, ir.Constant(whole, V // D)) for f in (builder.udiv, builder.urem))
+            place = builder.add(
+                builder.mul(panel, ir.Constant(whole, ROWS * V)), builder.mul(part, ir.Constant(whole, D))
+            )
+            numbers = [vector(v.at(x, place, r * V)) for r in range(rows)]
+            first = v.at(factors, builder.mul(i, ir.Constant(whole, D)))
+            weights = [
+                v.load(v.at(first, builder.mul(columns, ir.Constant(whole, m)))) for m in range(classes)
+            ]
+            return [(number, weight) for number in numbers for weight in weights]
+
+        name = f"llvm.vector.reduce.fadd.v{D}f64"
+        kinds = ir.FunctionType(ir.DoubleType(), [ir.DoubleType(), v.type])
+        across = cgutils.get_or_insert_function(builder.module, kinds, name)
+        zero = ir.Constant(ir.DoubleType(), -0.0)
+        for m, value in enumerate(v.sum_over_rows(count, rows * classes, terms)):
+            builder.store(builder.call(across, [zero, value], fastmath=("reassoc",)), v.at(target, m))
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def subtract_rows(typingctx, S, i, k, first, last, rows, depth):
+    """Subtract from S[i, first:last] the sum over m < depth of S[k + m, i] S[k + m, first:last]; likewise of rows below.
+
+    S is float64 in C order; from `first` to `last` there are whole vectors. As loops the compiler would not make
+    vectors of it: for all it knows the rows overlap.
+
+    Parameters
+    ----------
+    rows, depth : tuples as long as there are rows from `i` on, and as there are rows to subtract
+    """
+    D = BYTES // 8
+    index = types.intp
+    signature = types.void(S, index, index, index, index, rows, depth)
+
+    def codegen(context, builder, signature, values):
+        whole, v = signature.args[0], _Vectors(context, builder, types.float64)
+        i, k, first, last = values[1:5]
+
+        def some(begin, count):
+            numbers = [builder.add(begin, ir.Constant(begin.type, m)) for m in range(count)]
+            return [(number, _row(context, builder, whole, values[0], number)) for number in numbers]
+
+        below, above = some(i, rows.count), some(k, depth.count)
+        factors = [
+            [v.vector(builder.fneg(builder.load(v.at(one, number)))) for _, one in above]
+            for number, _ in below
+        ]
+        step = ir.Constant(first.type, D)
+        with cgutils.for_range_slice(builder, first, last, step, first.type) as (j, _):
+            loaded = [v.load(v.at(one, j)) for _, one in above]
+            for (_, row), mine in zip(below, factors, strict=True):
+                value = v.load(v.at(row, j))
+                for pair in zip(mine, loaded, strict=True):
+                    value = v.add(pair, value)
+                stored = builder.store(value, builder.bitcast(v.at(row, j), v.type.as_pointer()))
+                stored.align = 8
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
 @intrinsic
 def prefetch(typingctx, X, i, k):
     """Ask for X[i, k] to be brought to the second-level cache; rows of X have adjacent numbers."""
@@ -234,6 +344,18 @@ def prefetch(typingctx, X, i, k):
         number = builder.gep(_row(context, builder, signature.args[0], values[0], values[1]), [values[2]])
         _ask_for(builder, builder.bitcast(number, ir.IntType(8).as_pointer()))
         return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def take(typingctx, counter):
+    """Add 1 to counter[0], int64, and return what it was: so threads take tasks without asking the interpreter."""
+    signature = types.int64(counter)
+
+    def codegen(context, builder, signature, values):
+        place = context.make_array(signature.args[0])(context, builder, values[0]).data
+        return builder.atomic_rmw("add", place, ir.Constant(ir.IntType(64), 1), "monotonic")
 
     return signature, codegen
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.backends import fits, philox
-from pipeline.backends.cpu import panels
+from pipeline.backends.cpu import panels, wls_systems
 from pipeline.backends.cpu import wls_blocks as blocks
 from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu.panels import Panels, as_rows
@@ -30,7 +30,6 @@ SMALL_SYSTEM = 768  # unknowns up to which classes are solved side by side, each
 SPARSE = (
     1 / 3
 )  # share of weights that are not zero below which classes are added up one by one: measured .35 at q = 128
-WORTH = 1 << 26  # q^3 of all classes from which systems are solved on several threads
 FEW = 64  # columns of a product that are few
 GRAMS = 1 << 25  # bytes of the Gram matrices of small systems that are held at a time
 
@@ -188,30 +187,45 @@ def solve(sums: Sums, l2: float, precision: str) -> tuple[WlsFit, list[Factor] |
     """
     xr, xw, sr, sw = sums[:4]
     q, count = xr.shape
-    coef, intercept = np.zeros((q, count)), np.zeros(count)
-    rank, ladder = np.zeros(count, dtype=np.intp), np.zeros(count, dtype=np.intp)
+    coef, intercept, margin = np.zeros((q, count)), np.zeros(count), np.zeros(count)
+    rank, ladder = np.full(count, q, dtype=np.intp), np.zeros(count, dtype=np.intp)
     factors: list[Any] = [None] * count
-    eps = float(np.finfo(precision).eps)
+    gram, eps = np.asarray(sums.gram), float(np.finfo(precision).eps)
+    others: Any = range(count)
+    if q <= wls_systems.MOST:
+        gram = np.ascontiguousarray(gram, dtype=np.float64)
+        given = gram, xr, xw, sr, sw, l2, eps
+        found = wls_systems.solve_regular(*given, keep=precision == "float64")
+        coef, intercept, margin = found.coef, found.intercept, found.margin
+        others = np.flatnonzero(~found.regular)
 
     def of_class(i: int) -> None:
-        gram = np.ascontiguousarray(
-            sums.gram[i], dtype=np.float64
-        ).T  # upper in C order is lower in Fortran order
+        # upper in C order is lower in Fortran order
+        mine = np.ascontiguousarray(gram[i], dtype=np.float64).T
         factors[i] = factor = factorise(
-            gram, xw[:, i], sw[i], l2, eps, kernels.normal_matrix, blocks.factorise_upper
+            mine, xw[:, i], sw[i], l2, eps, kernels.normal_matrix, blocks.factorise_upper
         )
         with blocks.one_blas_thread:
             coef[:, i], intercept[i] = factor.solve(xr[:, i], sr[i])
-        rank[i], ladder[i] = factor.rank, factor.ladder
+        rank[i], ladder[i], margin[i] = factor.rank, factor.ladder, factor.margin
 
     if q > SMALL_SYSTEM:
-        for i in range(count):
+        for i in others:
             of_class(i)
-    else:  # below 200 columns half of the time is Python's, which runs in one thread at a time: a second is no gain
+    elif len(others):  # below 200 columns half of the time is Python's, which runs in one thread at a time
         with blocks.one_blas_thread:
-            kernels.share(of_class, count, parallel=count * q**3 > WORTH)
-    delicate = precision == "float64" or min(factor.margin for factor in factors) < DELICATE
-    return WlsFit(coef, intercept, rank, ladder), factors if delicate else None
+            kernels.share(
+                lambda k: of_class(others[k]), len(others), parallel=count * q**3 > wls_systems.WORTH
+            )
+    fit = WlsFit(coef, intercept, rank, ladder)
+    if precision != "float64" and margin.min() >= DELICATE:
+        return fit, None
+    if q <= wls_systems.MOST and not len(found.factors):  # of float32 rows they are seldom wanted
+        found = wls_systems.solve_regular(*given, keep=True)
+    for i in range(count):
+        if factors[i] is None:
+            factors[i] = found.factor(i, xw[:, i], sw[i], l2)
+    return fit, factors
 
 
 def refine(factors: list[Factor], xr: np.ndarray, sr: np.ndarray, found: WlsFit) -> WlsFit:

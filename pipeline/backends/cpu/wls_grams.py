@@ -90,7 +90,8 @@ def weighted_sums(
             weights[one.chunk], responses[one.chunk], *rows, one, tiles[one][segment], sums[one][segment]
         )
 
-    def write(one: _Product, begin: int, end: int) -> None:
+    def write(one: _Product, part: int, parts: int = 1) -> None:
+        begin, end = panels * part // parts, panels * (part + 1) // parts
         classes = gram[one.chunk * plan.size : (one.chunk + 1) * plan.size]
         gram_kernels.write(tiles[one], classes, one.a, one.b, plan.width, q, sizes, begin, end)
 
@@ -100,7 +101,7 @@ def weighted_sums(
             one = plan.products[i]
             make(one)
             work(one, 0)
-            write(one, 0, panels)
+            write(one, 0)
             del tiles[one]  # of many columns they are large
 
         kernels.share(all_of, len(plan.products), parallel)
@@ -109,8 +110,10 @@ def weighted_sums(
             make(one)
         tasks = list(itertools.product(plan.products, range(plan.segments)))
         kernels.share(lambda i: work(*tasks[i]), len(tasks), parallel)
-        pieces = list(itertools.product(plan.products, range(panels)))
-        kernels.share(lambda i: write(pieces[i][0], pieces[i][1], pieces[i][1] + 1), len(pieces), parallel)
+        # a call takes .01 ms beside the .02 of a panel: no more of them than threads need
+        parts = min(panels, 1 + 2 * kernels.threads() // len(plan.products))
+        pieces = list(itertools.product(plan.products, range(parts)))
+        kernels.share(lambda i: write(*pieces[i], parts), len(pieces), parallel)
     if R is None:
         return Found(gram, np.empty(0), np.empty(0))
     return Found(gram, *_rest(plan, sums, q, W.shape[1]))

@@ -29,12 +29,33 @@ _STREAM = np.uint64(NORMAL_STREAM)
 
 
 @functools.cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="hogboost")
+def _pool() -> ThreadPoolExecutor:
+    """Return the threads beside the caller's; each starts when it is needed first."""
+    return ThreadPoolExecutor(max(1, numba.config.NUMBA_NUM_THREADS - 1), thread_name_prefix="hogboost")
 
 
-if hasattr(os, "register_at_fork"):  # a forked child has none of its parent's threads: it makes its own
-    os.register_at_fork(after_in_child=_pool.cache_clear)
+class _Background:
+    """How many of them work for somebody who has not asked for the result yet."""
+
+    def __init__(self) -> None:
+        self.lock, self.threads = threading.Lock(), 0
+
+    def add(self, count: int) -> None:
+        with self.lock:
+            self.threads += count
+
+
+_background = _Background()
+
+
+def _forked() -> None:
+    """Forget threads: a forked child has none of its parent's, and makes its own."""
+    _pool.cache_clear()
+    _background.__init__()  # type: ignore[misc]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 _sharing = (
     threading.local()
@@ -51,7 +72,7 @@ def _on_threads(run: Callable[[int], None], threads: int) -> None:
         finally:
             _sharing.busy = False
 
-    others = [_pool(threads - 1).submit(part, i) for i in range(1, threads)]
+    others = [_pool().submit(part, i) for i in range(1, threads)]
     try:
         part(0)
     finally:
@@ -66,9 +87,10 @@ def threads() -> int:
 
 
 def _threads(count: int, parallel: bool) -> int:
+    """Return how many threads share `count` tasks: those that are at work already are not waited for."""
     if not parallel or getattr(_sharing, "busy", False):
         return 1
-    return max(1, min(numba.get_num_threads(), count))
+    return max(1, min(numba.get_num_threads() - _background.threads, count))
 
 
 def share_rows(work: Callable[[int, int], None], rows: int, size: int) -> None:
@@ -90,7 +112,8 @@ class Shared:
     def __init__(self, work: Callable[[int], None], count: int, parallel: bool) -> None:
         self._work, self._tasks, self._lock = work, iter(range(count)), threading.Lock()
         threads = _threads(count, parallel)
-        self._others = [_pool(threads - 1).submit(self._part) for _ in range(1, threads)]
+        _background.add(threads - 1)
+        self._others = [_pool().submit(self._beside) for _ in range(1, threads)]
 
     def _run(self) -> None:
         while True:
@@ -99,6 +122,12 @@ class Shared:
             if i is None:
                 return
             self._work(i)
+
+    def _beside(self) -> None:
+        try:
+            self._part()
+        finally:
+            _background.add(-1)
 
     def _part(self) -> None:
         _sharing.busy = True

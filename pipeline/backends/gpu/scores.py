@@ -59,8 +59,18 @@ def working_response(
     return W, R
 
 
-def advance(F: Any, values: Any, factor: float, labels: Any, weight: Any) -> tuple[Any, Any]:
+def advance(
+    F: Any,
+    values: Any,
+    factor: float,
+    labels: Any,
+    weight: Any,
+    rules: tuple[float, str, float] | None = None,
+) -> tuple[Any, Any, None]:
     """Return F + factor (values - their row mean), and its largest absolute score and log-loss sum: float64 (2,).
+
+    Weights and responses by the `rules` are not worked out here: the third result is None, and who needs them calls
+    :func:`working_response`. Both kernels wait for memory, so one instead of two would spare a read of the scores only.
 
     Raises
     ------
@@ -89,4 +99,4 @@ def advance(F: Any, values: Any, factor: float, labels: Any, weight: Any) -> tup
     memory.in_halves(n, work)
     launch.run(plan, moved, labels, weight, losses, n, J)
     launch.run(wls_plan.sum_in_order(), losses, pair[1:], losses.size)
-    return moved, pair
+    return moved, pair, None

@@ -1,0 +1,152 @@
+"""Normal equations of few unknowns, of all classes together: LAPACK and Python would take most of the time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.backends.cpu import wls_kernels as kernels
+from pipeline.backends.cpu.jit import part, prepare, summing_kernel
+from pipeline.backends.cpu.tiles import subtract_rows
+from pipeline.backends.solve import Factor, varies
+
+MOST = 256  # unknowns up to which this is faster than LAPACK: a system lies in the second-level cache
+# q^3 of all classes from which systems are solved on several threads; of fewer a thread that is gathering columns
+# meanwhile is worth more
+WORTH = 1 << 26
+SIDE = 8  # rows that are subtracted from those below at a time, and a multiple of a vector's numbers
+ONE, TWO, ALL = (0,), (0,) * 2, (0,) * SIDE
+
+
+class Solved(NamedTuple):
+    """Solutions of the classes that need nothing but a Cholesky factorisation.
+
+    Attributes
+    ----------
+    regular : bool (classes,): which these are; the others' solutions mean nothing
+    coef, intercept : float64 (q, classes), (classes,)
+    margin : float64 (classes,), as in :class:`pipeline.backends.solve.Factor`
+    scale : float64 (classes, q), likewise
+    factors : float64 (classes, q, more than q), the upper triangles and other columns; or empty
+    """
+
+    regular: np.ndarray
+    coef: np.ndarray
+    intercept: np.ndarray
+    margin: np.ndarray
+    scale: np.ndarray
+    factors: np.ndarray
+
+    def factor(self, i: int, xw: np.ndarray, sw: float, l2: float) -> Factor:
+        """Return the factor of class i, to refine its fit with; xw (q,) and sw are that class's sums."""
+        q = xw.size
+        upper = np.asfortranarray(self.factors[i, :, :q])
+        every, margin = np.arange(q), float(self.margin[i])
+        return Factor(every, self.scale[i], upper, None, None, None, xw, sw, l2, q, 0, margin)
+
+
+def solve_regular(
+    gram: np.ndarray,
+    xr: np.ndarray,
+    xw: np.ndarray,
+    sr: np.ndarray,
+    sw: np.ndarray,
+    l2: float,
+    eps: float,
+    keep: bool,
+) -> Solved:
+    """Solve the normal equations of each class, as :func:`pipeline.backends.solve.factorise` and its factor do.
+
+    Parameters
+    ----------
+    gram : float64 (classes, q, q), C order, upper triangles of X' W X
+    xr, xw : float64 (q, classes)
+    sr, sw : float64 (classes,)
+    l2 : penalty on the coefficients
+    eps : relative rounding error of the products in `gram`
+    keep : whether the factors are wanted
+    """
+    count, q = gram.shape[:2]
+    raw = np.ascontiguousarray(gram.diagonal(axis1=1, axis2=2))
+    safe = np.where(sw > 0.0, sw, 1.0)
+    mine = np.ascontiguousarray(xw.T)
+    right = xr.T - mine * (sr / safe)[:, None]
+    variance = raw - mine * (mine / safe[:, None])
+    regular = (sw > 0.0) & (varies(variance, raw, eps) & np.isfinite(variance)).all(axis=1)
+    used = np.where(regular[:, None], variance + l2, 1.0)
+    scale = 1.0 / np.sqrt(used)
+    width = -(-(q + 1) // SIDE) * SIDE  # the right-hand side is one more column
+    factors = np.empty((count if keep else 0, q, width))
+    least = np.zeros(count)
+    given = gram, mine, safe, scale, l2, right, regular
+    prepare(_solve, *given, factors, least, 0, 0)
+    kernels.share(
+        lambda i: _solve(*given, factors, least, i, i + 1),
+        count,
+        parallel=count * q**3 > WORTH,
+    )
+    regular &= least**2 > max(q, 8) * eps
+    coef = (right * scale).T
+    intercept = (sr - (mine * coef.T).sum(axis=1)) / safe
+    left = (used / np.where(regular[:, None], raw + l2, 1.0)).min(axis=1, initial=1.0)
+    return Solved(regular, coef, intercept, left * np.minimum(least, 1.0) ** 2, scale, factors)
+
+
+@part
+def divided(S, k, last):
+    """Factorise rows k:last of S, from which the rows above are subtracted; return the smallest pivot, or 0."""
+    width, smallest = S.shape[1], np.inf
+    for i in range(k, last):
+        row = S[i]
+        if not row[i] > 0.0:
+            return 0.0
+        pivot = np.sqrt(row[i])
+        smallest = pivot if pivot < smallest else smallest
+        for j in range(i, width):
+            row[j] /= pivot
+        for other in range(i + 1, last):
+            subtract_rows(S, other, i, k, width, ONE, ONE)
+    return smallest
+
+
+@summing_kernel
+def _solve(gram, xw, sw, scale, l2, right, regular, factors, least, begin, end):
+    """Overwrite `right` (classes, q) with solutions, and `least` with the smallest diagonal number of the factor, or 0.
+
+    With the right-hand side as a column more, its forward substitution is part of the factorisation. Rows are worked on
+    from a multiple of SIDE on, and to one, so that no loop has a remainder.
+    """
+    q, width = factors.shape[1:]
+    mine = np.empty((q if len(factors) == 0 else 0, width))
+    for c in range(begin, end):
+        if not regular[c]:
+            continue
+        S = factors[c] if len(factors) > 0 else mine
+        G, s, w, x = gram[c], scale[c], xw[c], right[c]
+        for i in range(q):
+            a, b = -w[i] / sw[c], s[i]
+            for k in range(i // SIDE * SIDE, i):
+                S[i, k] = 0.0
+            for k in range(i, q):
+                S[i, k] = (G[i, k] + a * w[k]) * (b * s[k])
+            S[i, i] += l2 * (b * b)
+            S[i, q] = x[i] * b
+            for k in range(q + 1, width):
+                S[i, k] = 0.0
+        smallest = np.inf
+        for k in range(0, q, SIDE):
+            pivot = divided(S, k, k + SIDE if k + SIDE < q else q)
+            smallest = pivot if pivot < smallest else smallest
+            if smallest == 0.0:
+                break
+            for i in range(k + SIDE, q - 1, 2):
+                subtract_rows(S, i, k, i // SIDE * SIDE, width, TWO, ALL)
+            if k + SIDE < q and q % 2 == 1:
+                subtract_rows(S, q - 1, k, (q - 1) // SIDE * SIDE, width, ONE, ALL)
+        least[c] = smallest
+        for k in range(q - 1, -1 if smallest > 0.0 else q - 1, -1):
+            value = S[k, q]
+            for j in range(k + 1, q):
+                value -= S[k, j] * x[j]
+            x[k] = value / S[k, k]
