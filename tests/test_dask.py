@@ -232,6 +232,24 @@ def test_triangles_come_back(lower):
     np.testing.assert_array_equal(back.gram, np.triu(whole))
 
 
+def test_panels_of_many_columns_are_sent_as_triangles():
+    """Workers with a GPU give squares, the others panels: what travels, and what arrives, is the same."""
+    from pipeline.backends import triangle
+    from pipeline.backends.protocol import Sums
+
+    q = triangle.SQUARE + 300
+    whole = np.random.default_rng(0).normal(size=(2, q, q))
+    panels = np.zeros((2, triangle.size(q)))
+    for one, flat in zip(whole, panels, strict=True):
+        for (a, b), panel in zip(triangle.edges(q), triangle.panels(flat, q), strict=True):
+            panel[:] = np.triu(one[a:b, a:])
+    sent = [wire.packed(Sums(None, None, None, None, gram), lambda one: one) for gram in (whole, panels)]
+    np.testing.assert_array_equal(sent[0].gram, sent[1].gram)
+    assert sent[1].gram.shape == (2, q * (q + 1) // 2)
+    np.testing.assert_array_equal(wire.unpacked(sent[1]).gram, np.triu(whole))
+    np.testing.assert_array_equal(wire.unpacked(sent[1], panels=True).gram, panels)
+
+
 # ---- while answers travel ----
 
 

@@ -27,56 +27,66 @@ def _routine(name: str, arguments: int) -> Any:
     return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)(address)
 
 
-class _Blocks:
+class Routines:
+    """BLAS and LAPACK of a type, float32 or float64: `name` is without its letter."""
+
+    def __init__(self, dtype: np.dtype) -> None:
+        self.letter = "s" if dtype == np.float32 else "d"
+        self.number = ctypes.c_float if dtype == np.float32 else ctypes.c_double
+
+    def whole(self, value: int) -> Any:
+        """Return an integer as an argument."""
+        return ctypes.byref(ctypes.c_int(value))
+
+    def real(self, value: float) -> Any:
+        """Return a number of the type as an argument."""
+        return ctypes.byref(self.number(value))
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a routine; arguments are addresses, or letters as bytes."""
+        flags = [ctypes.c_char_p(one) if isinstance(one, bytes) else one for one in arguments]
+        _routine(self.letter + name, len(arguments))(*flags)
+
+
+class _Blocks(Routines):
     """The routines that a factorisation by blocks is made of, on parts of one matrix in Fortran order."""
 
     def __init__(self, matrix: np.ndarray) -> None:
-        self.letter = "s" if matrix.dtype == np.float32 else "d"
-        self.number = ctypes.c_float if matrix.dtype == np.float32 else ctypes.c_double
+        super().__init__(matrix.dtype)
         self.start, self.steps = matrix.ctypes.data, matrix.strides
-        self.step = self._whole(matrix.strides[1] // matrix.itemsize if len(matrix) > 1 else 1)
+        self.step = self.whole(matrix.strides[1] // matrix.itemsize if len(matrix) > 1 else 1)
 
     def _at(self, i: int, k: int) -> int:
         return self.start + i * self.steps[0] + k * self.steps[1]
 
-    def _whole(self, value: int) -> Any:
-        return ctypes.byref(ctypes.c_int(value))
-
-    def _real(self, value: float) -> Any:
-        return ctypes.byref(self.number(value))
-
-    def _call(self, name: str, *arguments: Any) -> None:
-        flags = [ctypes.c_char_p(one) if isinstance(one, bytes) else one for one in arguments]
-        _routine(self.letter + name, len(arguments))(*flags)
-
     def factorise(self, a: int, b: int) -> int:
         """Factorise the block a:b on the diagonal; return LAPACK's info."""
         info = ctypes.c_int()
-        self._call("potrf", b"U", self._whole(b - a), self._at(a, a), self.step, ctypes.byref(info))
+        self.call("potrf", b"U", self.whole(b - a), self._at(a, a), self.step, ctypes.byref(info))
         return info.value
 
     def solve(self, rhs: np.ndarray) -> None:
         """Overwrite a vector with the solution x of U'U x = rhs, U the whole triangle."""
-        q, info = self._whole(len(rhs)), ctypes.c_int()
-        right = self._whole(1), self._at(0, 0), self.step, rhs.ctypes.data, q
-        self._call("potrs", b"U", q, *right, ctypes.byref(info))
+        q, info = self.whole(len(rhs)), ctypes.c_int()
+        right = self.whole(1), self._at(0, 0), self.step, rhs.ctypes.data, q
+        self.call("potrs", b"U", q, *right, ctypes.byref(info))
 
     def divide(self, a: int, b: int, c: int, d: int) -> None:
         """Divide rows a:b of columns c:d from the left by the transposed factor of block a:b."""
-        sizes = self._whole(b - a), self._whole(d - c)
+        sizes = self.whole(b - a), self.whole(d - c)
         factor, rows = (self._at(a, a), self.step), (self._at(a, c), self.step)
-        self._call("trsm", b"L", b"U", b"T", b"N", *sizes, self._real(1.0), *factor, *rows)
+        self.call("trsm", b"L", b"U", b"T", b"N", *sizes, self.real(1.0), *factor, *rows)
 
     def subtract(self, a: int, b: int, c: int, d: int) -> None:
         """Subtract what rows a:b of the factor are in rows b:d of columns c:d."""
-        minus, one, depth = self._real(-1.0), self._real(1.0), self._whole(b - a)
+        minus, one, depth = self.real(-1.0), self.real(1.0), self.whole(b - a)
         mine = self._at(a, c), self.step
         if c > b:
-            sizes = self._whole(c - b), self._whole(d - c), depth
+            sizes = self.whole(c - b), self.whole(d - c), depth
             above = self._at(a, b), self.step
-            self._call("gemm", b"T", b"N", *sizes, minus, *above, *mine, one, self._at(b, c), self.step)
-        size = self._whole(d - c)
-        self._call("syrk", b"U", b"T", size, depth, minus, *mine, one, self._at(c, c), self.step)
+            self.call("gemm", b"T", b"N", *sizes, minus, *above, *mine, one, self._at(b, c), self.step)
+        size = self.whole(d - c)
+        self.call("syrk", b"U", b"T", size, depth, minus, *mine, one, self._at(c, c), self.step)
 
 
 def _checked(matrix: np.ndarray) -> _Blocks:

@@ -38,9 +38,9 @@ class Sums(NamedTuple):
     xw: Array  # float64 (q, J): sum_i x_ik w_ij
     sr: Array  # float64 (J,): sum_i r_ij
     sw: Array  # float64 (J,): sum_i w_ij
-    gram: Any = (
-        None  # (classes, q, q), float64 or 32: a triangle of sum_i w_ij x_i x_i'; `reference` keeps rows
-    )
+    # (classes, q, q), float64 or 32: a triangle of sum_i w_ij x_i x_i'; of many columns `cpu` has float64 (classes,
+    # numbers), see backends/triangle.py; `reference` keeps rows
+    gram: Any = None
     xxw: Array = None  # float64 (q, J): sum_i x_ik^2 w_ij, for componentwise fits
 
 

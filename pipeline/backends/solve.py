@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy.linalg import blas, lapack, qr, solve_triangular
@@ -29,6 +29,31 @@ STEPS, EXACT = (
 )  # improvements of a solution at most; residual, beside the right-hand side, that ends them
 
 
+class Upper(Protocol):
+    """A Cholesky factor U (a, a) that is no array."""
+
+    def diagonal(self) -> np.ndarray:
+        """Return its diagonal (a,)."""
+
+    def divide(self, rhs: np.ndarray) -> np.ndarray:
+        """Return the solution x (a,) of U'U x = rhs, in the type of U."""
+
+
+class Symmetric(Protocol):
+    """A Gram matrix (a, a) that is no array: of many columns only a triangle is kept."""
+
+    def diagonal(self) -> np.ndarray:
+        """Return its diagonal, float64 (a,)."""
+
+    def among(self, active: np.ndarray) -> Symmetric:
+        """Return the matrix of some of the columns."""
+
+    def times(self, x: np.ndarray) -> np.ndarray:
+        """Return the product with a vector, float64 (a,)."""
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray: ...
+
+
 @dataclass(frozen=True)
 class Factor:
     """The factorised normal equations of one class, intercept eliminated.
@@ -37,7 +62,7 @@ class Factor:
     ----------
     active : int (a,): columns that vary under these weights
     scale : float64 (a,): 1 / sqrt(diagonal); the factorised matrix has a unit diagonal
-    upper : (a, a), its upper triangle the Cholesky factor U of U'U; or None
+    upper : (a, a), its upper triangle the Cholesky factor U of U'U, or an :class:`Upper`; or None
     equations : what was factorised, if the factor is in float32; else None
     basis, triangle : the minimum-norm form M+ = Q (R R')^-1 Q' of the rank-deficient matrix M of the intercept and
         the active columns, or None
@@ -52,7 +77,7 @@ class Factor:
 
     active: np.ndarray
     scale: np.ndarray
-    upper: np.ndarray | None
+    upper: np.ndarray | Upper | None
     equations: Equations | None
     basis: np.ndarray | None
     triangle: np.ndarray | None
@@ -85,7 +110,7 @@ class Factor:
         factor = self.upper
         assert factor is not None
         if self.equations is None:
-            return solve_upper(factor, rhs)
+            return _divided(factor, rhs)
         x, largest = np.zeros_like(rhs), np.abs(rhs).max(initial=0.0)
         residual = rhs
         for _ in range(STEPS):
@@ -93,11 +118,16 @@ class Factor:
             if size <= EXACT * largest:
                 return x
             # of a common size: float32 has no numbers as small as the residuals of a late round
-            x = x + size * solve_upper(factor, residual / size)
+            x = x + size * _divided(factor, residual / size)
             residual = rhs - self.equations.times(x)
         exact = normal_matrix(*self.equations)
         factorise_upper(exact)
         return solve_upper(exact, rhs)
+
+
+def _divided(factor: np.ndarray | Upper, rhs: np.ndarray) -> np.ndarray:
+    """Return the solution x of U'U x = rhs, in the type of U."""
+    return solve_upper(factor, rhs) if isinstance(factor, np.ndarray) else factor.divide(rhs)
 
 
 class Equations(NamedTuple):
@@ -106,13 +136,14 @@ class Equations(NamedTuple):
     Attributes
     ----------
     gram : float64 (a, a), Fortran order, below its diagonal the lower triangle of G; above it and on it anything finite
+        (or a :class:`Symmetric`)
     diagonal : float64 (a,), that of G
     xw, scale : float64 (a,)
     sw : sum of the weights
     l2 : penalty
     """
 
-    gram: np.ndarray
+    gram: np.ndarray | Symmetric
     diagonal: np.ndarray
     xw: np.ndarray
     sw: float
@@ -122,19 +153,20 @@ class Equations(NamedTuple):
     def times(self, x: np.ndarray) -> np.ndarray:
         """Return S x."""
         y = self.scale * x
-        found = blas.dsymv(1.0, self.gram, y, lower=1)
+        gram = self.gram
+        found = blas.dsymv(1.0, gram, y, lower=1) if isinstance(gram, np.ndarray) else gram.times(y)
         found += (self.diagonal - self.gram.diagonal() + self.l2) * y
         if self.sw > 0.0:
             found -= self.xw * (self.xw @ y / self.sw)
         return self.scale * found
 
 
-Cholesky = Callable[[np.ndarray], int]
-Normal = Callable[[np.ndarray, np.ndarray, np.ndarray, float, np.ndarray, float, str], np.ndarray]
+Cholesky = Callable[[Any], int]
+Normal = Callable[[Any, np.ndarray, np.ndarray, float, np.ndarray, float, str], Any]
 
 
 def normal_matrix(
-    gram: np.ndarray,
+    gram: np.ndarray | Symmetric,
     diagonal: np.ndarray,
     xw: np.ndarray,
     sw: float,
@@ -150,7 +182,7 @@ def normal_matrix(
         upper triangle and the diagonal of `gram`, and is called again with the same `gram` then
     dtype : of the result
     """
-    S = np.array(gram.T, dtype=np.float64, order="F")
+    S = np.array(np.asarray(gram).T, dtype=np.float64, order="F")
     S[np.diag_indices(S.shape[0])] = diagonal
     if sw > 0.0:
         S = blas.dsyr(-1.0 / sw, xw, a=S, lower=0, overwrite_a=1)
@@ -166,7 +198,7 @@ def varies(variance: np.ndarray, squares: np.ndarray, eps: float) -> np.ndarray:
 
 
 def factorise(
-    gram: np.ndarray,
+    gram: np.ndarray | Symmetric,
     xw: np.ndarray,
     sw: float,
     l2: float,
@@ -178,7 +210,8 @@ def factorise(
 
     Parameters
     ----------
-    gram : float32 or float64 (q, q), lower triangle of X' W X; its upper one may be overwritten with the factor
+    gram : float32 or float64 (q, q), lower triangle of X' W X; its upper one may be overwritten with the factor. Or a
+        :class:`Symmetric`, with functions `normal` and `cholesky` for it; of float32 rows it has a factor in float32
     xw : float64 (q,), X' w
     sw : sum of the weights
     l2 : penalty on the coefficients
@@ -200,13 +233,13 @@ def factorise(
     active = np.flatnonzero(varies(variance, raw, eps))
     mine = xw
     if active.size < raw.size:
-        gram, variance, mine = np.asfortranarray(gram[np.ix_(active, active)]), variance[active], xw[active]
+        gram, variance, mine = _among(gram, active), variance[active], xw[active]
     tolerance = max(active.size, 8) * eps
     diagonal = gram.diagonal().astype(np.float64)
     for attempt in range(RAISES + 1 if l2 > 0.0 else 1):
         raised = l2 * 10.0**attempt
         scale = 1.0 / np.sqrt(variance + raised)
-        single = eps > SINGLE_EPS and active.size > SINGLE
+        single = eps > SINGLE_EPS and (active.size > SINGLE or not isinstance(gram, np.ndarray))
         equations = Equations(gram, diagonal, mine, sw, scale, raised)
         upper = _cholesky(normal(*equations, "float32" if single else "float64"), tolerance, cholesky)
         if upper is not None:
@@ -222,8 +255,14 @@ def factorise(
     return Factor(active, scale, None, None, basis, triangle, xw, sw, 0.0, rank, MINIMUM_NORM)
 
 
-def _cholesky(S: np.ndarray, tolerance: float, cholesky: Cholesky) -> np.ndarray | None:
-    """Return S, float64 or 32, with its upper triangle factorised; None if a pivot is no more than rounding noise."""
+def _among(gram: np.ndarray | Symmetric, active: np.ndarray) -> np.ndarray | Symmetric:
+    if isinstance(gram, np.ndarray):
+        return np.asfortranarray(gram[np.ix_(active, active)])
+    return gram.among(active)
+
+
+def _cholesky(S: Any, tolerance: float, cholesky: Cholesky) -> Any:
+    """Return S (a, a), float64 or 32, factorised; None if a pivot is no more than rounding noise."""
     if S.shape[0] == 0:
         return S
     info = cholesky(S)
@@ -234,7 +273,7 @@ def _cholesky(S: np.ndarray, tolerance: float, cholesky: Cholesky) -> np.ndarray
 
 
 def _minimum_norm(
-    G: np.ndarray, diagonal: np.ndarray, xw: np.ndarray, sw: float, tolerance: float
+    G: np.ndarray | Symmetric, diagonal: np.ndarray, xw: np.ndarray, sw: float, tolerance: float
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Return Q (a + 1, r + 1), upper R and the rank r of the columns, with M ~ Q R R' Q' as in :class:`Factor`.
 

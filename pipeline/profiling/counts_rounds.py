@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from pipeline.backends import triangle
 from pipeline.profiling.count import Count
 from pipeline.profiling.work import Work
 
@@ -117,7 +118,7 @@ def sums(work: Work) -> Count:
         moved = (n * q * blocks * chunks + n * f * (pairs + blocks)) * s
         if not small:
             moved += (n * q + rows - n * f * blocks) * s  # the other sums in a pass of their own
-        held = q * q * 8.0 * (f if small else 1)
+        held = 8.0 * triangle.kept(q) * (f if small else 1)
     return Count(moved, operations, held, kind="products", calls=f)
 
 
@@ -137,7 +138,9 @@ def solve(work: Work) -> Count:
     # by NumPy in more passes (4, and the diagonal); all in cache if small
     made = 8.0 if work.backend == "cpu" else 8.0 * 5
     moved = q * q * (8.0 * 3 + made) if q * q > CACHED else 0.0
-    held = 0.0 if work.backend == "cpu" else 3 * 8.0 * q * q  # in the place of the Gram matrix, or beside it
+    held = 3 * 8.0 * q * q
+    if work.backend == "cpu":  # in the place of the Gram matrix; in float64 beside it, if that is a triangle
+        held = 8.0 * triangle.kept(q) if q > SMALL_SYSTEM and work.number_bytes == 8 else 0.0
     return Count(f * moved, f * operations, held, kind="products", calls=f)
 
 

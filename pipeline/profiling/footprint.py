@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from pipeline.backends import triangle
 from pipeline.errors import ConfigError
 from pipeline.profiling.work import Work, of_round
 from pipeline.scale import memory
@@ -93,7 +94,9 @@ def footprint(work: Work, base: float, host_memory: float, device_memory: float 
     scores = work.fit * J * s * SCORES
     gathered = float(work.fit) * q * s if q < p or work.learner == "random_features" else 0.0
     if not device_memory:
-        systems = 3.0 * 8 * q * q if work.learner != "componentwise" else 72.0 * p * J
+        systems = 72.0 * p * J
+        if work.learner != "componentwise":  # of many columns a triangle, and in float64 its factor
+            systems = 8.0 * (3 * q * q if q <= triangle.SQUARE else triangle.size(q) * (s // 4))
         buffers = min(float(BUFFER), float(work.fit) * p) * 8 * 2
         held = base + pixels + features
         return Footprint(

@@ -84,11 +84,11 @@ class DaskTeam(Team):
         if what == "scores":
             found = {i: answer.value for i, answer in self.crew.each(what, held.ask_one, lambda i: (order,))}
             return [found[i] for i in range(len(self.sizes))]
-        value = self.crew.ask(order)
+        value, panels = self.crew.ask(order), self.backend.name == "cpu"
         if what == "sums":
-            value = unpacked(value)
+            value = unpacked(value, panels)
         elif what == "advance":
-            value = value._replace(sums=unpacked(value.sums))
+            value = value._replace(sums=unpacked(value.sums, panels))
         elif what == "residual_sums" and value is None:
             value = (None, None)
         return [value]

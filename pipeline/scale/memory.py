@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pipeline.backends.triangle import kept
 from pipeline.errors import LimitError
 
 SHARE = 4  # the reading of images may take this part of the free memory
@@ -68,7 +69,7 @@ def reading(pixels: int, kept: int) -> int:
 
 def classes(gram_bytes: int, q: int) -> int:
     """Return for how many classes so many bytes hold the Gram matrices of q columns, total and a block's."""
-    return max(1, gram_bytes // (2 * 8 * max(q, 1) ** 2))
+    return max(1, gram_bytes // (2 * 8 * max(kept(q), 1)))
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class Work:
         """Return the bytes of Gram matrices of some classes: a total, a block's, and what factorisation copies."""
         if self.componentwise:
             return 8 * 6 * self.p * self.fitted
-        return 8 * self.q * self.q * (2 * classes + 4)
+        return 8 * (2 * classes * kept(self.q) + 4 * self.q * self.q)
 
     def fixed(self) -> int:
         """Return the bytes that do not depend on rows or on the classes in a request."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from pipeline.backends import triangle
 from pipeline.backends.protocol import Sums
 from pipeline.boosting.messages import Moments, Report, Request, pooled
 
@@ -73,24 +75,26 @@ def packed(sums: Sums | None, get: Any, lower: bool = False) -> Sums | None:
     return Sums(rest[0], rest[1], rest[2], rest[3], gram, rest[5])
 
 
-def unpacked(sums: Sums | None) -> Sums | None:
-    """Return sums as a backend takes them: the upper triangles of the Gram matrices are filled."""
-    if sums is None:
-        return None
+def unpacked(sums: Sums | None, panels: bool = False) -> Sums | None:
+    """Return sums as a backend takes them: the upper triangles of the Gram matrices are filled.
+
+    Parameters
+    ----------
+    panels : whether it is `cpu`, which takes large matrices in panels
+    """
+    if sums is None or sums.gram is None:
+        return sums
     gram = sums.gram
-    if gram is not None:
-        q = int((np.sqrt(8 * gram.shape[1] + 1) - 1) / 2)
-        whole = np.zeros((len(gram), q, q))
-        if q <= SMALL:
-            whole.reshape(len(gram), q * q)[:, _places(q)] = gram
-            return sums._replace(gram=whole)
+    q = int((np.sqrt(8 * gram.shape[1] + 1) - 1) / 2)
+    panels = panels and q > triangle.SQUARE
+    whole = np.zeros((len(gram), triangle.size(q) if panels else q * q))
+    if q <= SMALL and not panels:
+        whole[:, _places(q)] = gram
+    else:
         for one, flat in zip(whole, gram, strict=True):
-            begin = 0
-            for k in range(q):
-                one[k, k:] = flat[begin : begin + q - k]
-                begin += q - k
-        gram = whole
-    return sums._replace(gram=gram)
+            for row, numbers in zip(_rows(one, q, panels), _rows_of_all(flat, q), strict=True):
+                row[:] = numbers
+    return sums._replace(gram=whole if panels else whole.reshape(len(gram), q, q))
 
 
 SMALL = 1024  # columns up to which the places in a triangle are kept; a row at a time took 1 ms at q = 128, now .3
@@ -103,16 +107,30 @@ def _places(q: int) -> np.ndarray:
 
 
 def _triangles(gram: np.ndarray) -> np.ndarray:
-    classes, q = gram.shape[:2]
-    if q <= SMALL:
+    """Return the rows of upper triangles end to end, of matrices (classes, q, q) or panels (classes, numbers)."""
+    classes, panels = len(gram), gram.ndim == 2
+    q = triangle.order(gram.shape[1]) if panels else gram.shape[1]
+    if q <= SMALL and not panels:
         return np.take(np.ascontiguousarray(gram).reshape(classes, q * q), _places(q), axis=1)
     found = np.empty((classes, q * (q + 1) // 2))
     for flat, one in zip(found, gram, strict=True):
-        begin = 0
-        for k in range(q):
-            flat[begin : begin + q - k] = one[k, k:]
-            begin += q - k
+        for numbers, row in zip(_rows_of_all(flat, q), _rows(one, q, panels), strict=True):
+            numbers[:] = row
     return found
+
+
+def _rows(gram: np.ndarray, q: int, panels: bool) -> Iterator[np.ndarray]:
+    """Yield the rows of an upper triangle, from the diagonal on, as views."""
+    if panels:
+        return triangle.rows(gram, q)
+    square = gram.reshape(q, q)
+    return (square[k, k:] for k in range(q))
+
+
+def _rows_of_all(flat: np.ndarray, q: int) -> Iterator[np.ndarray]:
+    """Yield the same where they lie end to end."""
+    ends = itertools.accumulate(range(q, 0, -1))
+    return (flat[end - q + k : end] for k, end in enumerate(ends))
 
 
 def added(one: Answer, other: Answer) -> Answer:

@@ -162,25 +162,18 @@ def add_panel_products_of_one(data, n, W, R, begin, end, a, b, width, shape, bot
 
 
 @kernel
-def write(tiles, gram, a, b, width, q, sizes, begin, end):
-    """Write tiles (segments, numbers) to gram (classes, q, q), of left panels begin:end; segments are added up.
+def add_to_gram(tiles, gram, starts, a, b, width, sizes, first):
+    """Add tiles to the upper triangles of gram (classes, numbers), whose row i has column k at starts[i] + k.
 
-    The sizes of a tile come as numbers, and not as what code is compiled for: forty unrolled copies of the loop took
-    .5 s to compile.
+    The `first` ones are written: to read memory that is new costs a second page fault. Of tiles on the diagonal
+    numbers below it are written, too, within V columns. The sizes of a tile come as numbers, and not as what code is
+    compiled for: forty unrolled copies of the loop took .5 s to compile.
     """
     C, A, B, V = sizes
-    P = width // V
-    size = C * B * V * V
+    P, q = width // V, starts.size
     t = 0
-    for p in range(end):
-        first = p // B if a == b else 0
-        if p < begin:
-            t += (P // B - first) * size
-            continue
-        for segment in range(1, tiles.shape[0]):
-            for u in range(t, t + (P // B - first) * size):
-                tiles[0, u] += tiles[segment, u]
-        for r in range(first, P // B):
+    for p in range(P):
+        for r in range(p // B if a == b else 0, P // B):
             for v in range(V // A):
                 for c in range(C):
                     for k in range(A):
@@ -189,6 +182,11 @@ def write(tiles, gram, a, b, width, q, sizes, begin, end):
                             column = b + (r * B + s) * V
                             wanted = c < gram.shape[0] and row < q and (r * B + s >= p or a != b)
                             here = V if q - column > V else q - column
-                            for u in range(here if wanted else 0):
-                                gram[c, row, column + u] = tiles[0, t + u]
+                            begin = starts[row] + column if wanted else 0
+                            if first:
+                                for u in range(here if wanted else 0):
+                                    gram[c, begin + u] = tiles[t + u]
+                            else:
+                                for u in range(here if wanted else 0):
+                                    gram[c, begin + u] += tiles[t + u]
                             t += V

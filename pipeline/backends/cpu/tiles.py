@@ -295,7 +295,7 @@ def value_tile(typingctx, data, d, panels, coef, c, out, o, shape):
 
 @intrinsic
 def subtract_rows(typingctx, S, i, k, first, last, rows, depth):
-    """Subtract from S[i, first:last] the sum over m < depth of S[k + m, i] S[k + m, first:last]; likewise of rows below.
+    """Subtract from S[i, first:last] the sum over m < depth of S[k + m, i] S[k + m, first:last]; so of rows below.
 
     S is float64 in C order; from `first` to `last` there are whole vectors. As loops the compiler would not make
     vectors of it: for all it knows the rows overlap.

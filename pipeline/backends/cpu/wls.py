@@ -6,6 +6,7 @@ each buffer's contribution to the Gram matrix (syrk) or to the sums (gemm).
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -13,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.backends import fits, philox
+from pipeline.backends import fits, philox, triangle
 from pipeline.backends.cpu import panels, wls_systems
 from pipeline.backends.cpu import wls_blocks as blocks
 from pipeline.backends.cpu import wls_kernels as kernels
+from pipeline.backends.cpu import wls_large as large
 from pipeline.backends.cpu.panels import Panels, as_rows
 from pipeline.backends.cpu.wls_grams import weighted_sums
 from pipeline.backends.cpu.wls_moments import weighted_moments
@@ -26,7 +28,7 @@ from pipeline.backends.solve import refine as refined
 from pipeline.spans import part
 
 Matrix = np.ndarray | Panels
-SMALL_SYSTEM = 768  # unknowns up to which classes are solved side by side, each on one thread
+SMALL_SYSTEM = triangle.SQUARE  # unknowns up to which classes are solved side by side, each on one thread
 SPARSE = (
     1 / 3
 )  # share of weights that are not zero below which classes are added up one by one: measured .35 at q = 128
@@ -130,7 +132,8 @@ def sums(
 ) -> Sums:
     """Return the Gram matrices of a range of classes, and with `totals` the other sums, of all classes.
 
-    Parameters are those of :func:`fit`. Of the Gram matrices, float64 (classes, q, q), the upper triangles count.
+    Parameters are those of :func:`fit`. Of the Gram matrices, float64 (classes, q, q), the upper triangles count; of
+    more than SMALL_SYSTEM columns they are panels (classes, numbers) as in :mod:`pipeline.backends.triangle`.
     """
     with part("sums"):
         q, J = X.shape[1], W.shape[1]
@@ -140,7 +143,7 @@ def sums(
         if apart or center.any():
             X = as_rows(X)
         if totals and not apart:
-            gram, products, whole = weighted_sums(X, center, W, R)
+            gram, products, whole = weighted_sums(X, center, W, R, panels=q > SMALL_SYSTEM)
             return Sums(products[0].T, products[1].T, whole[0], whole[1], gram)
         xr = xw = sr = sw = None
         if totals:
@@ -154,9 +157,10 @@ def _grams(X: Matrix, center: np.ndarray, W: np.ndarray) -> np.ndarray:
     q, count = X.shape[1], W.shape[1]
     if q == 0 or count == 0:
         return np.zeros((count, q, q))
+    made = functools.partial(weighted_sums, X, center, panels=q > SMALL_SYSTEM)
     if count > 1 and np.count_nonzero(W) < SPARSE * W.size:  # trimmed: each class for itself leaves rows out
-        return np.concatenate([weighted_sums(X, center, W[:, i : i + 1]).gram for i in range(count)])
-    return weighted_sums(X, center, W).gram
+        return np.concatenate([made(W[:, i : i + 1]).gram for i in range(count)])
+    return made(W).gram
 
 
 def residual_sums(
@@ -181,7 +185,7 @@ def solve(sums: Sums, l2: float, precision: str) -> tuple[WlsFit, list[Factor] |
 
     Parameters
     ----------
-    sums : of the same classes throughout
+    sums : of the same classes throughout; the Gram matrices are overwritten
     l2 : penalty of the coefficients
     precision : type of the rows, which says how exact the sums are
     """
@@ -200,11 +204,13 @@ def solve(sums: Sums, l2: float, precision: str) -> tuple[WlsFit, list[Factor] |
         others = np.flatnonzero(~found.regular)
 
     def of_class(i: int) -> None:
-        # upper in C order is lower in Fortran order
-        mine = np.ascontiguousarray(gram[i], dtype=np.float64).T
-        factors[i] = factor = factorise(
-            mine, xw[:, i], sw[i], l2, eps, kernels.normal_matrix, blocks.factorise_upper
-        )
+        mine = np.ascontiguousarray(gram[i], dtype=np.float64)
+        rest = xw[:, i], sw[i], l2, eps
+        if mine.ndim == 1:
+            triangular = large.Gram.of(mine, q, precision == "float32")
+            factors[i] = factor = factorise(triangular, *rest, large.Gram.normal, large.factorise)
+        else:  # upper in C order is lower in Fortran order
+            factors[i] = factor = factorise(mine.T, *rest, kernels.normal_matrix, blocks.factorise_upper)
         with blocks.one_blas_thread:
             coef[:, i], intercept[i] = factor.solve(xr[:, i], sr[i])
         rank[i], ladder[i], margin[i] = factor.rank, factor.ladder, factor.margin

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
+from pipeline.backends import triangle
 from pipeline.backends.cpu import gram_kernels
 from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu.jit import prepare
@@ -29,7 +31,7 @@ def columns_of_a_block(q: int, classes: int) -> int:
 class Found(NamedTuple):
     """Sums over rows, float64; the last two are empty if they were not asked for."""
 
-    gram: np.ndarray  # (classes, q, q), upper triangles: sum_i w_ij x_i x_i'
+    gram: np.ndarray  # (classes, q, q), upper triangles, or (classes, numbers), panels: sum_i w_ij x_i x_i'
     products: np.ndarray  # (2, classes, q): sum_i r_ij x_i and sum_i w_ij x_i
     totals: np.ndarray  # (2, classes): sum_i r_ij and sum_i w_ij
 
@@ -48,7 +50,11 @@ class _Product(NamedTuple):
 
 
 def weighted_sums(
-    X: np.ndarray | Panels, center: np.ndarray, W: np.ndarray, R: np.ndarray | None = None
+    X: np.ndarray | Panels,
+    center: np.ndarray,
+    W: np.ndarray,
+    R: np.ndarray | None = None,
+    panels: bool = False,
 ) -> Found:
     """Return the Gram matrix of each class, and with R the sums of its responses, of x = X - center.
 
@@ -58,6 +64,7 @@ def weighted_sums(
     center : (q,) in the dtype of X; of panels it is not looked at
     W, R : (n, classes) weights and weighted responses, in the dtype of X; where the weights of a row are all zero so
         are its responses
+    panels : whether the Gram matrices are wanted as in :mod:`pipeline.backends.triangle`
 
     Notes
     -----
@@ -65,58 +72,61 @@ def weighted_sums(
     the n q^2 operations a class that a symmetric product needs, and none of the passes that scale rows. Each ROWS
     rows, counted from the first, are added in the dtype of X, and these sums in float64: sets of rows that are cut at
     multiples of ROWS give the same sums up to the rounding of float64. Rows without weight are left out, but not of
-    panels.
+    panels. The tiles of a task are added to the Gram matrix as soon as those of the rows before are: all of them
+    together would take as much memory again, or several times as much.
     """
     if not isinstance(X, Panels):
         adjacent(X)
     plan = _Plan.of(X, W.shape[1])
-    q = X.shape[1]
-    gram = np.zeros((W.shape[1], q, q))
+    q, classes = X.shape[1], W.shape[1]
+    starts = triangle.starts(q) if panels else np.arange(0, q * q, q)
+    gram = np.zeros((classes, triangle.size(q) if panels else q * q))
     weights, responses = plan.chunked(W), plan.chunked(W[:0] if R is None else R)
     multiply = _multiplier(X, center, plan, weights[0], responses[0])
     sizes = tuple(map(len, plan.shape))
-    prepare(gram_kernels.write, np.zeros((1, 1)), gram, 0, 0, plan.width, q, sizes, 0, 0)
-    parallel, panels = X.size > kernels.SERIAL, plan.width // len(plan.shape[3])
-    tiles: dict[_Product, np.ndarray] = {}
-    sums: dict[_Product, np.ndarray] = {}
+    prepare(gram_kernels.add_to_gram, np.zeros(1), gram, starts, 0, 0, plan.width, sizes, True)
+    sums = {one: np.empty((plan.segments, plan.sums(one.same))) for one in plan.products}
+    turns = {one: _Turns() for one in plan.products}
 
-    def make(one: _Product) -> None:
-        tiles[one] = np.empty((plan.segments, plan.numbers(one.same)))
-        sums[one] = np.empty((plan.segments, (plan.width + 1) * 2 * plan.size if one.same else 0))
+    def work(i: int) -> None:
+        one, segment = tasks[i]
+        tiles, rows = np.empty(plan.numbers(one.same)), plan.bounds[segment : segment + 2]
+        multiply(weights[one.chunk], responses[one.chunk], *rows, one, tiles, sums[one][segment])
+        mine = gram[one.chunk * plan.size : (one.chunk + 1) * plan.size]
+        place = mine, starts, one.a, one.b, plan.width, sizes, segment == 0
+        turns[one].take(segment, lambda: gram_kernels.add_to_gram(tiles, *place))
 
-    def work(one: _Product, segment: int) -> None:
-        rows = plan.bounds[segment : segment + 2]
-        multiply(
-            weights[one.chunk], responses[one.chunk], *rows, one, tiles[one][segment], sums[one][segment]
-        )
-
-    def write(one: _Product, part: int, parts: int = 1) -> None:
-        begin, end = panels * part // parts, panels * (part + 1) // parts
-        classes = gram[one.chunk * plan.size : (one.chunk + 1) * plan.size]
-        gram_kernels.write(tiles[one], classes, one.a, one.b, plan.width, q, sizes, begin, end)
-
-    if plan.segments == 1:
-
-        def all_of(i: int) -> None:
-            one = plan.products[i]
-            make(one)
-            work(one, 0)
-            write(one, 0)
-            del tiles[one]  # of many columns they are large
-
-        kernels.share(all_of, len(plan.products), parallel)
-    else:
-        for one in plan.products:
-            make(one)
-        tasks = list(itertools.product(plan.products, range(plan.segments)))
-        kernels.share(lambda i: work(*tasks[i]), len(tasks), parallel)
-        # a call takes .01 ms beside the .02 of a panel: no more of them than threads need
-        parts = min(panels, 1 + 2 * kernels.threads() // len(plan.products))
-        pieces = list(itertools.product(plan.products, range(parts)))
-        kernels.share(lambda i: write(*pieces[i], parts), len(pieces), parallel)
+    tasks = list(itertools.product(plan.products, range(plan.segments)))
+    kernels.share(work, len(tasks), parallel=X.size > kernels.SERIAL)
+    if not panels:
+        gram = gram.reshape(classes, q, q)
     if R is None:
         return Found(gram, np.empty(0), np.empty(0))
-    return Found(gram, *_rest(plan, sums, q, W.shape[1]))
+    return Found(gram, *_rest(plan, sums, q, classes))
+
+
+class _Turns:
+    """Calls in the order of their numbers, from 0 on, each by whoever is there when its turn has come."""
+
+    def __init__(self) -> None:
+        self._lock, self._waiting = threading.Lock(), dict[int, Callable[[], None]]()
+        self._next, self._busy = 0, False
+
+    def take(self, number: int, work: Callable[[], None]) -> None:
+        """Call `work` now, and what waits for it, or leave it to the one whose call is at work or awaited."""
+        with self._lock:
+            self._waiting[number] = work
+            if self._busy:
+                return
+            self._busy = True
+        while True:
+            with self._lock:
+                turn = self._waiting.pop(self._next, None)
+                if turn is None:
+                    self._busy = False
+                    return
+                self._next += 1
+            turn()
 
 
 def _multiplier(X, center, plan: _Plan, W: np.ndarray, R: np.ndarray) -> Callable[..., None]:
@@ -213,6 +223,10 @@ class _Plan(NamedTuple):
     def chunked(self, V: np.ndarray) -> list[np.ndarray]:
         """Return the columns of V in sets of `size`; the last is filled up with zeros."""
         return [_padded(V[:, c * self.size : (c + 1) * self.size], self.size) for c in range(self.chunks)]
+
+    def sums(self, same: bool) -> int:
+        """Return how many sums of responses and weights a task has."""
+        return (self.width + 1) * 2 * self.size if same else 0
 
     def numbers(self, same: bool) -> int:
         """Return how many numbers the tiles of a task are; `same`: of columns with themselves."""
