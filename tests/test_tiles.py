@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.backends.cpu import scores, tiles, wls, wls_grams, wls_kernels, wls_moments
+from pipeline.backends.cpu import (
+    scores,
+    tiles,
+    value_tiles,
+    vectors,
+    wls,
+    wls_grams,
+    wls_kernels,
+    wls_moments,
+)
 from pipeline.backends.solve import factorise
 from pipeline.boosting.loss import log_loss_sum, softmax, working_response
 
@@ -87,7 +96,7 @@ def test_rows_cut_at_whole_blocks_give_the_same_sums(J):
     """Float32 sums of blocks of rows are added in float64: what is cut between blocks is equal to its rounding."""
     X, center, W, R = problem(3000, 70, J, "float32", 3)
     whole = wls_grams.weighted_sums(X, center, W, R)
-    cut = tiles.ROWS_OF_ONE * 2
+    cut = vectors.ROWS_OF_ONE * 2
     parts = [wls_grams.weighted_sums(X[a:b], center, W[a:b], R[a:b]) for a, b in ((0, cut), (cut, 3000))]
     for name in ("gram", "products", "totals"):
         both = getattr(parts[0], name) + getattr(parts[1], name)
@@ -108,7 +117,7 @@ def test_moments_of_single_features(n, q, J, dtype, seed, unused):
 @pytest.mark.parametrize("strips", [3, 9])
 def test_more_features_than_a_strip(strips):
     X, center, W, R = problem(
-        300, strips * wls_moments.STRIP * tiles.lanes(np.dtype("float64")) + 5, 14, "float64", 4
+        300, strips * wls_moments.STRIP * vectors.lanes(np.dtype("float64")) + 5, 14, "float64", 4
     )
     found = wls_moments.weighted_moments(X, center, W, R)
     _, products, _, x = plainly(X, center, W, R)
@@ -162,8 +171,9 @@ def test_sums_do_not_depend_on_threads(threads):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_tiles_fit_the_registers_of_every_processor(monkeypatch, registers, dtype):
     """Accumulators, the products they take, the numbers loaded for them: none of it leaves the registers."""
-    monkeypatch.setattr(tiles, "BYTES", registers[0])
-    monkeypatch.setattr(tiles, "REGISTERS", registers[1])
+    monkeypatch.setattr(vectors, "BYTES", registers[0])
+    for module in (tiles, value_tiles):
+        monkeypatch.setattr(module, "REGISTERS", registers[1])
     for J in range(1, 60):
         classes, columns, panels, lanes = map(len, tiles.gram_shape.__wrapped__(J, np.dtype(dtype)))
         assert lanes == registers[0] // np.dtype(dtype).itemsize
@@ -173,6 +183,10 @@ def test_tiles_fit_the_registers_of_every_processor(monkeypatch, registers, dtyp
         held = columns * panels if classes > 1 else panels
         assert sums + held + 1 <= registers[1]
         assert 3 * len(tiles.moment_shape.__wrapped__(J)) + 2 <= registers[1]
+        rows, together = map(len, value_tiles.value_shape.__wrapped__(J))
+        assert rows * together + rows + 1 <= registers[1]
+        assert vectors.ROWS % rows == 0
+        assert together * -(-J // together) < J + together
 
 
 # ---- what surrounds the sums ----

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.backends.cpu.jit import kernel, part
-from pipeline.backends.cpu.tiles import ROWS, ROWS_OF_ONE, add_gram_tile, pack_vector, prefetch
+from pipeline.backends.cpu.tiles import add_gram_tile
+from pipeline.backends.cpu.vectors import ROWS, ROWS_OF_ONE, pack_vector, prefetch
 
 AHEAD = 64  # columns by which cache lines are asked for ahead of their use
 

@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 
 from pipeline.backends.cpu.hog_blocks import L1_SQRT, L2_HYS
 from pipeline.backends.cpu.jit import kernel
-from pipeline.backends.cpu.tiles import lanes
+from pipeline.backends.cpu.vectors import lanes
 
 LANES = 16  # images whose numbers lie side by side: a register of float32 on the widest processors
 PRODUCT, ROOT, CLIPPED = 1, 2, 3  # what becomes of a cell: times a scale; its root; clipped and scaled again

@@ -10,7 +10,8 @@ import numpy as np
 
 from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu.jit import kernel, prepare, summing_kernel
-from pipeline.backends.cpu.tiles import ROWS, adjacent, lanes, prefetch, take, value_shape, value_tile
+from pipeline.backends.cpu.value_tiles import value_shape, value_tile
+from pipeline.backends.cpu.vectors import ROWS, adjacent, lanes, prefetch, take
 
 
 class Panels:

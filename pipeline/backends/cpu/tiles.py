@@ -12,41 +12,21 @@ a version for each.
 from __future__ import annotations
 
 import functools
-from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
-
-def _registers() -> tuple[int, int]:
-    """Return the bytes of a vector register of this processor and how many there are."""
-    features = llvm.get_host_cpu_features()
-    if features.get("avx512f"):
-        return 64, 32
-    if features.get("avx"):
-        return 32, 16
-    return 16, 32 if features.get("neon") else 16
-
-
-BYTES, REGISTERS = _registers()
-# Rows whose sums are added in the precision of the rows. Panels of 256 rows stay in the first-level cache; of a single
-# class 512 are better (113 GFLOP/s instead of 90 to 110), for its sums are carried to the total more often.
-ROWS, ROWS_OF_ONE = 256, 512
-
-
-def lanes(dtype: np.dtype) -> int:
-    """Return V, the numbers of a type in a vector register."""
-    return BYTES // dtype.itemsize
-
-
-def adjacent(X: np.ndarray) -> None:
-    """Raise ValueError if the numbers of a row of X do not follow one another: a vector is loaded at once."""
-    if X.shape[1] > 1 and X.strides[1] != X.itemsize:
-        raise ValueError(f"rows of adjacent numbers were expected, not of strides {X.strides}")
+from pipeline.backends.cpu.vectors import (
+    REGISTERS,
+    Vectors,
+    ask_for,
+    lanes,
+    pointer,
+    row_of,
+    step_of,
+)
 
 
 @functools.cache
@@ -77,106 +57,6 @@ def moment_shape(n_classes: int) -> tuple[int, ...]:
     return (0,) * (-(-n_classes // -(-n_classes // most)))
 
 
-class _Vectors:
-    """Writes vector operations; pointers are to numbers, and indices count numbers."""
-
-    def __init__(self, context: Any, builder: Any, element: Any, size: int = 0) -> None:
-        self.builder = builder
-        self.number = context.get_value_type(element)
-        self.size = size or lanes(np.dtype(element.name))
-        self.type = ir.VectorType(self.number, self.size)
-        self.wide = ir.VectorType(ir.DoubleType(), self.size)
-        name = f"llvm.fma.v{self.size}f{8 * np.dtype(element.name).itemsize}"
-        signature = ir.FunctionType(self.type, [self.type] * 3)
-        self.fma = cgutils.get_or_insert_function(builder.module, signature, name)
-
-    def at(self, pointer: Any, *index: Any) -> Any:
-        for i in index:
-            number = ir.Constant(ir.IntType(64), i) if isinstance(i, int) else i
-            pointer = self.builder.gep(pointer, [number])
-        return pointer
-
-    def load(self, pointer: Any, type_: Any = None) -> Any:
-        value = self.builder.load(self.builder.bitcast(pointer, (type_ or self.type).as_pointer()))
-        value.align = 4 if self.number == ir.FloatType() else 8
-        return value
-
-    def spread(self, pointer: Any) -> Any:
-        """Load one number into all places of a vector."""
-        return self.vector(self.builder.load(pointer))
-
-    def vector(self, number: Any) -> Any:
-        b, i32, none = self.builder, ir.IntType(32), ir.Constant(self.type, ir.Undefined)
-        one = b.insert_element(none, number, ir.Constant(i32, 0))
-        return b.shuffle_vector(one, none, ir.Constant(ir.VectorType(i32, self.size), [0] * self.size))
-
-    def add(self, product: tuple[Any, Any], total: Any) -> Any:
-        return self.builder.call(self.fma, [*product, total])
-
-    def add_to_memory(self, pointer: Any, value: Any) -> None:
-        """Add a vector to float64 numbers in memory."""
-        b = self.builder
-        value = value if self.type == self.wide else b.fpext(value, self.wide)
-        place = b.bitcast(pointer, self.wide.as_pointer())
-        old = b.load(place)
-        old.align = 8
-        stored = b.store(b.fadd(old, value), place)
-        stored.align = 8
-
-    def sum_over_rows(self, rows: Any, count: int, terms: Any) -> list[Any]:
-        """Return `count` vectors: sums over i < rows of products; terms(i) returns their factors."""
-        b, int_ = self.builder, rows.type
-        before, zero = b.block, ir.Constant(self.type, [0.0] * self.size)
-        loop, end = b.append_basic_block("rows"), b.append_basic_block("rows.end")
-        b.cbranch(b.icmp_signed(">", rows, ir.Constant(int_, 0)), loop, end)
-        b.position_at_end(loop)
-        i = b.phi(int_)
-        totals = [b.phi(self.type) for _ in range(count)]
-        more = [self.add(pair, total) for pair, total in zip(terms(i), totals, strict=True)]
-        following = b.add(i, ir.Constant(int_, 1))
-        last = b.block
-        b.cbranch(b.icmp_signed("<", following, rows), loop, end)
-        i.add_incoming(ir.Constant(int_, 0), before)
-        i.add_incoming(following, last)
-        b.position_at_end(end)
-        results = [b.phi(self.type) for _ in range(count)]
-        for total, new, result in zip(totals, more, results, strict=True):
-            for phi, pairs in (
-                (total, ((zero, before), (new, last))),
-                (result, ((zero, before), (new, last))),
-            ):
-                for value, block in pairs:
-                    phi.add_incoming(value, block)
-        return results
-
-
-def _pointer(context: Any, builder: Any, array_type: Any, array: Any, offset: Any) -> Any:
-    return builder.gep(context.make_array(array_type)(context, builder, array).data, [offset])
-
-
-def _ask_for(builder: Any, address: Any) -> None:
-    """Ask for a cache line to be brought to the second-level cache."""
-    byte, i32 = ir.IntType(8).as_pointer(), ir.IntType(32)
-    function = ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32])
-    call = cgutils.get_or_insert_function(builder.module, function, "llvm.prefetch.p0i8")
-    read, level, data = (ir.Constant(i32, flag) for flag in (0, 2, 1))
-    builder.call(call, [address, read, level, data])
-
-
-def _step(context: Any, builder: Any, array_type: Any, array: Any) -> Any:
-    """Return the bytes from a row of a matrix to the next."""
-    whole = context.make_array(array_type)(context, builder, array)
-    return cgutils.unpack_tuple(builder, whole.strides, 2)[0]
-
-
-def _row(context: Any, builder: Any, array_type: Any, array: Any, i: Any) -> Any:
-    """Return where row i of a matrix begins."""
-    whole = context.make_array(array_type)(context, builder, array)
-    step = _step(context, builder, array_type, array)
-    first = builder.bitcast(whole.data, ir.IntType(8).as_pointer())
-    return builder.bitcast(builder.gep(first, [builder.mul(i, step)]), whole.data.type)
-
-
 @intrinsic
 def add_gram_tile(typingctx, left, i, right, k, weights, w, rows, total, t, shape):
     """Add to total[t:] (classes, columns, panels, V) the sums over rows of w[row, class] left[row, column] right[row].
@@ -196,11 +76,11 @@ def add_gram_tile(typingctx, left, i, right, k, weights, w, rows, total, t, shap
     )
 
     def codegen(context, builder, signature, values):
-        arrays, v = signature.args, _Vectors(context, builder, left.dtype, vector)
-        a = _pointer(context, builder, arrays[0], values[0], values[1])
-        b = _pointer(context, builder, arrays[2], values[2], values[3])
-        c = _pointer(context, builder, arrays[4], values[4], values[5])
-        out = _pointer(context, builder, arrays[7], values[7], values[8])
+        arrays, v = signature.args, Vectors(context, builder, left.dtype, vector)
+        a = pointer(context, builder, arrays[0], values[0], values[1])
+        b = pointer(context, builder, arrays[2], values[2], values[3])
+        c = pointer(context, builder, arrays[4], values[4], values[5])
+        out = pointer(context, builder, arrays[7], values[7], values[8])
         rows = values[6]
         size = ir.Constant(rows.type, row)
         panel = builder.mul(rows, size)
@@ -225,159 +105,6 @@ def add_gram_tile(typingctx, left, i, right, k, weights, w, rows, total, t, shap
     return signature, codegen
 
 
-@functools.cache
-def value_shape(n_classes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return (rows, classes), tuples as long as a tile of values is large in each direction."""
-    most = REGISTERS - 8 if REGISTERS > 16 else 12
-    chunks = -(-n_classes // (most // 2))
-    classes = -(-n_classes // chunks)
-    rows = 8
-    while rows * classes > most:
-        rows //= 2
-    return (0,) * rows, (0,) * classes
-
-
-@intrinsic
-def value_tile(typingctx, data, d, panels, coef, c, out, o, shape):
-    """Write to out[o:] (rows, classes) the sums over columns of rows times coefficients, in float64.
-
-    Rows begin at data[d], V numbers of each, and go on a panel of ROWS rows further. Coefficients (classes, columns),
-    float64, begin at `c`. A coefficient that is loaded serves every row of the tile: row by row it took twice the time.
-
-    Parameters
-    ----------
-    panels : how many there are
-    shape : as :func:`value_shape`
-    """
-    rows, classes = (part.count for part in shape)
-    V, D = lanes(np.dtype(data.dtype.name)), BYTES // 8
-    index = types.intp
-    signature = types.void(data, index, index, coef, index, out, index, shape)
-
-    def codegen(context, builder, signature, values):
-        arrays, v = signature.args, _Vectors(context, builder, types.float64)
-        x = _pointer(context, builder, arrays[0], values[0], values[1])
-        factors = _pointer(context, builder, arrays[3], values[3], values[4])
-        target = _pointer(context, builder, arrays[5], values[5], values[6])
-        whole = values[2].type
-        narrow = x.type.pointee == ir.FloatType()
-        kind = ir.VectorType(x.type.pointee, D)
-        count = builder.mul(values[2], ir.Constant(whole, V // D))  # vectors in a row
-        columns = builder.mul(count, ir.Constant(whole, D))
-
-        def vector(pointer):
-            value = builder.load(builder.bitcast(pointer, kind.as_pointer()))
-            value.align = 4 if narrow else 8
-            return builder.fpext(value, v.type) if narrow else value
-
-        def terms(i):
-            panel, part = (f(i, ir.Constant(whole, V // D)) for f in (builder.udiv, builder.urem))
-            place = builder.add(
-                builder.mul(panel, ir.Constant(whole, ROWS * V)), builder.mul(part, ir.Constant(whole, D))
-            )
-            numbers = [vector(v.at(x, place, r * V)) for r in range(rows)]
-            first = v.at(factors, builder.mul(i, ir.Constant(whole, D)))
-            weights = [
-                v.load(v.at(first, builder.mul(columns, ir.Constant(whole, m)))) for m in range(classes)
-            ]
-            return [(number, weight) for number in numbers for weight in weights]
-
-        name = f"llvm.vector.reduce.fadd.v{D}f64"
-        kinds = ir.FunctionType(ir.DoubleType(), [ir.DoubleType(), v.type])
-        across = cgutils.get_or_insert_function(builder.module, kinds, name)
-        zero = ir.Constant(ir.DoubleType(), -0.0)
-        for m, value in enumerate(v.sum_over_rows(count, rows * classes, terms)):
-            builder.store(builder.call(across, [zero, value], fastmath=("reassoc",)), v.at(target, m))
-        return context.get_dummy_value()
-
-    return signature, codegen
-
-
-@intrinsic
-def subtract_rows(typingctx, S, i, k, first, last, rows, depth):
-    """Subtract from S[i, first:last] the sum over m < depth of S[k + m, i] S[k + m, first:last]; so of rows below.
-
-    S is float64 in C order; from `first` to `last` there are whole vectors. As loops the compiler would not make
-    vectors of it: for all it knows the rows overlap.
-
-    Parameters
-    ----------
-    rows, depth : tuples as long as there are rows from `i` on, and as there are rows to subtract
-    """
-    D = BYTES // 8
-    index = types.intp
-    signature = types.void(S, index, index, index, index, rows, depth)
-
-    def codegen(context, builder, signature, values):
-        whole, v = signature.args[0], _Vectors(context, builder, types.float64)
-        i, k, first, last = values[1:5]
-
-        def some(begin, count):
-            numbers = [builder.add(begin, ir.Constant(begin.type, m)) for m in range(count)]
-            return [(number, _row(context, builder, whole, values[0], number)) for number in numbers]
-
-        below, above = some(i, rows.count), some(k, depth.count)
-        factors = [
-            [v.vector(builder.fneg(builder.load(v.at(one, number)))) for _, one in above]
-            for number, _ in below
-        ]
-        step = ir.Constant(first.type, D)
-        with cgutils.for_range_slice(builder, first, last, step, first.type) as (j, _):
-            loaded = [v.load(v.at(one, j)) for _, one in above]
-            for (_, row), mine in zip(below, factors, strict=True):
-                value = v.load(v.at(row, j))
-                for pair in zip(mine, loaded, strict=True):
-                    value = v.add(pair, value)
-                stored = builder.store(value, builder.bitcast(v.at(row, j), v.type.as_pointer()))
-                stored.align = 8
-        return context.get_dummy_value()
-
-    return signature, codegen
-
-
-@intrinsic
-def prefetch(typingctx, X, i, k):
-    """Ask for X[i, k] to be brought to the second-level cache; rows of X have adjacent numbers."""
-    signature = types.void(X, types.intp, types.intp)
-
-    def codegen(context, builder, signature, values):
-        number = builder.gep(_row(context, builder, signature.args[0], values[0], values[1]), [values[2]])
-        _ask_for(builder, builder.bitcast(number, ir.IntType(8).as_pointer()))
-        return context.get_dummy_value()
-
-    return signature, codegen
-
-
-@intrinsic
-def take(typingctx, counter):
-    """Add 1 to counter[0], int64, and return what it was: so threads take tasks without asking the interpreter."""
-    signature = types.int64(counter)
-
-    def codegen(context, builder, signature, values):
-        place = context.make_array(signature.args[0])(context, builder, values[0]).data
-        return builder.atomic_rmw("add", place, ir.Constant(ir.IntType(64), 1), "monotonic")
-
-    return signature, codegen
-
-
-@intrinsic
-def pack_vector(typingctx, X, i, k, center, weight, out, o, lanes):
-    """Write weight (X[i, k:k + V] - center[k:k + V]) to out[o:o + V]; rows of X have adjacent numbers."""
-    signature = types.void(X, types.intp, types.intp, center, X.dtype, out, types.intp, lanes)
-
-    def codegen(context, builder, signature, values):
-        arrays, v = signature.args, _Vectors(context, builder, X.dtype)
-        source = v.at(_row(context, builder, arrays[0], values[0], values[1]), values[2])
-        shift = _pointer(context, builder, arrays[3], values[3], values[2])
-        target = _pointer(context, builder, arrays[5], values[5], values[6])
-        value = builder.fmul(builder.fsub(v.load(source), v.load(shift)), v.vector(values[4]))
-        stored = builder.store(value, builder.bitcast(target, v.type.as_pointer()))
-        stored.align = np.dtype(X.dtype.name).itemsize
-        return context.get_dummy_value()
-
-    return signature, codegen
-
-
 @intrinsic
 def add_moment_tile(typingctx, X, i, k, center, weights, w, rows, total, t, classes, column):
     """Add to total[t:] (3, classes, V) the sums over i:i + rows of r x, w x and w x^2, x = X[i, k:k + V] - center.
@@ -393,20 +120,20 @@ def add_moment_tile(typingctx, X, i, k, center, weights, w, rows, total, t, clas
     )
 
     def codegen(context, builder, signature, values):
-        arrays, v = signature.args, _Vectors(context, builder, X.dtype)
-        first = _row(context, builder, arrays[0], values[0], values[1])
+        arrays, v = signature.args, Vectors(context, builder, X.dtype)
+        first = row_of(context, builder, arrays[0], values[0], values[1])
         x0, later = v.at(first, values[2]), v.at(first, values[10])
-        shift = v.load(_pointer(context, builder, arrays[3], values[3], values[2]))
-        c = _pointer(context, builder, arrays[4], values[4], values[5])
-        out = _pointer(context, builder, arrays[7], values[7], values[8])
-        rows, step = values[6], _step(context, builder, arrays[0], values[0])
+        shift = v.load(pointer(context, builder, arrays[3], values[3], values[2]))
+        c = pointer(context, builder, arrays[4], values[4], values[5])
+        out = pointer(context, builder, arrays[7], values[7], values[8])
+        rows, step = values[6], step_of(context, builder, arrays[0], values[0])
         byte = ir.IntType(8).as_pointer()
 
         def moved(pointer, i):
             return builder.gep(builder.bitcast(pointer, byte), [builder.mul(i, step)])
 
         def terms(i):
-            _ask_for(builder, moved(later, i))
+            ask_for(builder, moved(later, i))
             x = builder.fsub(v.load(builder.bitcast(moved(x0, i), x0.type)), shift)
             square = builder.fmul(x, x)
             both = v.at(c, builder.mul(i, ir.Constant(rows.type, 2 * count)))

@@ -14,7 +14,8 @@ from pipeline.backends.cpu import gram_kernels
 from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu.jit import prepare
 from pipeline.backends.cpu.panels import Panels
-from pipeline.backends.cpu.tiles import ROWS, ROWS_OF_ONE, adjacent, gram_shape
+from pipeline.backends.cpu.tiles import gram_shape
+from pipeline.backends.cpu.vectors import ROWS, ROWS_OF_ONE, adjacent
 
 SEGMENTS = (
     12  # least number of tasks, if rows allow: of two blocks of columns, four sets of rows, equally divided

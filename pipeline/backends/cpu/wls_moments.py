@@ -6,7 +6,8 @@ import numpy as np
 
 from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu.jit import kernel, prepare
-from pipeline.backends.cpu.tiles import ROWS, add_moment_tile, adjacent, lanes, moment_shape
+from pipeline.backends.cpu.tiles import add_moment_tile, moment_shape
+from pipeline.backends.cpu.vectors import ROWS, adjacent, lanes
 
 SUMS = 1 << 23  # bytes of the sums of all segments, if there are classes to share out instead
 STRIP = (

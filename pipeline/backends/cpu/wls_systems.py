@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu.jit import part, prepare, summing_kernel
-from pipeline.backends.cpu.tiles import subtract_rows
+from pipeline.backends.cpu.value_tiles import subtract_rows
 from pipeline.backends.solve import Factor, varies
 
 MOST = 256  # unknowns up to which this is faster than LAPACK: a system lies in the second-level cache

@@ -1,0 +1,122 @@
+"""Register tiles of values and of small factorisations, in float64: see :mod:`pipeline.backends.cpu.tiles`."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from pipeline.backends.cpu.vectors import BYTES, REGISTERS, ROWS, Vectors, lanes, pointer, row_of
+
+
+@functools.cache
+def value_shape(n_classes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return (rows, classes), tuples as long as a tile of values is large in each direction."""
+    chunks = -(-n_classes // (12 if REGISTERS > 16 else 6))
+    classes = -(-n_classes // chunks)
+    rows = 8
+    while rows * (classes + 1) + 1 > REGISTERS:
+        rows //= 2
+    return (0,) * rows, (0,) * classes
+
+
+@intrinsic
+def value_tile(typingctx, data, d, panels, coef, c, out, o, shape):
+    """Write to out[o:] (rows, classes) the sums over columns of rows times coefficients, in float64.
+
+    Rows begin at data[d], V numbers of each, and go on a panel of ROWS rows further. Coefficients (classes, columns),
+    float64, begin at `c`. A coefficient that is loaded serves every row of the tile: row by row it took twice the time.
+
+    Parameters
+    ----------
+    panels : how many there are
+    shape : as :func:`value_shape`
+    """
+    rows, classes = (part.count for part in shape)
+    V, D = lanes(np.dtype(data.dtype.name)), BYTES // 8
+    index = types.intp
+    signature = types.void(data, index, index, coef, index, out, index, shape)
+
+    def codegen(context, builder, signature, values):
+        arrays, v = signature.args, Vectors(context, builder, types.float64)
+        x = pointer(context, builder, arrays[0], values[0], values[1])
+        factors = pointer(context, builder, arrays[3], values[3], values[4])
+        target = pointer(context, builder, arrays[5], values[5], values[6])
+        whole = values[2].type
+        narrow = x.type.pointee == ir.FloatType()
+        kind = ir.VectorType(x.type.pointee, D)
+        count = builder.mul(values[2], ir.Constant(whole, V // D))  # vectors in a row
+        columns = builder.mul(count, ir.Constant(whole, D))
+
+        def vector(pointer):
+            value = builder.load(builder.bitcast(pointer, kind.as_pointer()))
+            value.align = 4 if narrow else 8
+            return builder.fpext(value, v.type) if narrow else value
+
+        def terms(i):
+            panel, part = (f(i, ir.Constant(whole, V // D)) for f in (builder.udiv, builder.urem))
+            place = builder.add(
+                builder.mul(panel, ir.Constant(whole, ROWS * V)), builder.mul(part, ir.Constant(whole, D))
+            )
+            numbers = [vector(v.at(x, place, r * V)) for r in range(rows)]
+            first = v.at(factors, builder.mul(i, ir.Constant(whole, D)))
+            weights = [
+                v.load(v.at(first, builder.mul(columns, ir.Constant(whole, m)))) for m in range(classes)
+            ]
+            return [(number, weight) for number in numbers for weight in weights]
+
+        name = f"llvm.vector.reduce.fadd.v{D}f64"
+        kinds = ir.FunctionType(ir.DoubleType(), [ir.DoubleType(), v.type])
+        across = cgutils.get_or_insert_function(builder.module, kinds, name)
+        zero = ir.Constant(ir.DoubleType(), -0.0)
+        for m, value in enumerate(v.sum_over_rows(count, rows * classes, terms)):
+            builder.store(builder.call(across, [zero, value], fastmath=("reassoc",)), v.at(target, m))
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def subtract_rows(typingctx, S, i, k, first, last, rows, depth):
+    """Subtract from S[i, first:last] the sum over m < depth of S[k + m, i] S[k + m, first:last]; so of rows below.
+
+    S is float64 in C order; from `first` to `last` there are whole vectors. As loops the compiler would not make
+    vectors of it: for all it knows the rows overlap.
+
+    Parameters
+    ----------
+    rows, depth : tuples as long as there are rows from `i` on, and as there are rows to subtract
+    """
+    D = BYTES // 8
+    index = types.intp
+    signature = types.void(S, index, index, index, index, rows, depth)
+
+    def codegen(context, builder, signature, values):
+        whole, v = signature.args[0], Vectors(context, builder, types.float64)
+        i, k, first, last = values[1:5]
+
+        def some(begin, count):
+            numbers = [builder.add(begin, ir.Constant(begin.type, m)) for m in range(count)]
+            return [(number, row_of(context, builder, whole, values[0], number)) for number in numbers]
+
+        below, above = some(i, rows.count), some(k, depth.count)
+        factors = [
+            [v.vector(builder.fneg(builder.load(v.at(one, number)))) for _, one in above]
+            for number, _ in below
+        ]
+        step = ir.Constant(first.type, D)
+        with cgutils.for_range_slice(builder, first, last, step, first.type) as (j, _):
+            loaded = [v.load(v.at(one, j)) for _, one in above]
+            for (_, row), mine in zip(below, factors, strict=True):
+                value = v.load(v.at(row, j))
+                for pair in zip(mine, loaded, strict=True):
+                    value = v.add(pair, value)
+                stored = builder.store(value, builder.bitcast(v.at(row, j), v.type.as_pointer()))
+                stored.align = 8
+        return context.get_dummy_value()
+
+    return signature, codegen
