@@ -196,7 +196,8 @@ def solve(sums: Sums, l2: float, precision: str) -> tuple[WlsFit, list[Factor] |
     factors: list[Any] = [None] * count
     gram, eps = np.asarray(sums.gram), float(np.finfo(precision).eps)
     others: Any = range(count)
-    if q <= wls_systems.MOST:
+    together = q <= wls_systems.MOST and gram.ndim == 3
+    if together:
         gram = np.ascontiguousarray(gram, dtype=np.float64)
         given = gram, xr, xw, sr, sw, l2, eps
         found = wls_systems.solve_regular(*given, keep=precision == "float64")
@@ -226,7 +227,7 @@ def solve(sums: Sums, l2: float, precision: str) -> tuple[WlsFit, list[Factor] |
     fit = WlsFit(coef, intercept, rank, ladder)
     if precision != "float64" and margin.min() >= DELICATE:
         return fit, None
-    if q <= wls_systems.MOST and not len(found.factors):  # of float32 rows they are seldom wanted
+    if together and not len(found.factors):  # of float32 rows they are seldom wanted
         found = wls_systems.solve_regular(*given, keep=True)
     for i in range(count):
         if factors[i] is None:
