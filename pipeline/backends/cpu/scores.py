@@ -7,10 +7,11 @@ import math
 import numpy as np
 
 from pipeline.backends.cpu import wls_kernels as kernels
-from pipeline.backends.cpu.exponential import exponential
+from pipeline.backends.cpu.exponential import answers, exponentials
 from pipeline.backends.cpu.jit import kernel, part, prepare
 
 SOME = 64  # rows whose numbers are worked out together
+VECTOR = 16  # numbers of a vector at most
 ROWS = 1024  # rows whose losses are added up before they are added to the others', whatever the number of threads
 
 
@@ -100,10 +101,11 @@ EFFORT = 8  # a score takes as long as so many numbers that are copied
 def _advance_rows(
     F, values, factor, labels, weight, moved, found, respond, z_max, floor, gradient, W, R, begin, end
 ):
-    """Loops over all numbers of some rows are vectorised, those over the classes of one are not: they are short."""
+    """Work in vectors on all numbers of some rows: those of a single one are few."""
     n, J = F.shape
-    e, total = np.empty(SOME * J, F.dtype), np.empty(SOME * J, F.dtype)
-    own, s, top = np.empty(SOME * J, F.dtype), np.empty(SOME * J, F.dtype), np.empty(SOME, F.dtype)
+    size = SOME * J + VECTOR
+    e, total, top = np.empty(size, F.dtype), np.empty(size, F.dtype), np.empty(SOME, F.dtype)
+    own, s = np.empty(size, F.dtype), np.empty(size, F.dtype)
     for block in range(begin, end):
         largest, loss = 0.0, 0.0
         last = (block + 1) * ROWS if (block + 1) * ROWS < n else n
@@ -111,8 +113,7 @@ def _advance_rows(
             m = SOME if last - first > SOME else last - first
             high = move_rows(F, values, factor, first, m, moved, e, top)
             largest = high if high > largest else largest
-            for u in range(m * J):
-                e[u] = exponential(e[u])
+            exponentials(e, m * J)
             for i in range(m):
                 t = e[i * J]
                 for j in range(1, J):
@@ -123,8 +124,10 @@ def _advance_rows(
                     total[i * J + j], own[i * J + j], s[i * J + j] = t, 0, w
                 own[i * J + label] = 1
             if respond:
-                weights, responses = W[first : first + m].reshape(-1), R[first : first + m].reshape(-1)
-                answer(e, total, own, s, z_max, floor, gradient, weights, responses)
+                answers(e, total, own, s, m * J, z_max, floor, gradient)
+                for i in range(m):
+                    for j in range(J):
+                        W[first + i, j], R[first + i, j] = e[i * J + j], total[i * J + j]
         found[block, 0], found[block, 1] = largest, loss
 
 
@@ -154,22 +157,3 @@ def move_rows(F, values, factor, first, m, moved, e, top):
         largest = high if high > largest else largest
         largest = -low if -low > largest else largest
     return largest
-
-
-@part
-def answer(e, total, own, s, z_max, floor, gradient, weights, responses):
-    """Write weights and weighted responses of scores whose exponentials are `e`; each argument has all of some rows."""
-    one = e.dtype.type(1)  # with a literal Numba works in float64
-    for u in range(weights.size):
-        p = e[u] / total[u]
-        r = own[u] - p
-        w = p * (one - p)
-        w = floor if floor > w else w
-        limit, size = z_max * w, abs(r)
-        clipped = size > limit
-        if gradient:
-            w = size / z_max if clipped else w
-        else:
-            r = (limit if r > 0 else -limit) if clipped else r
-        weights[u] = w * s[u]
-        responses[u] = r * s[u]

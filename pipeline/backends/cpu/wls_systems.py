@@ -77,7 +77,7 @@ def solve_regular(
     used = np.where(regular[:, None], variance + l2, 1.0)
     scale = 1.0 / np.sqrt(used)
     width = -(-(q + 1) // SIDE) * SIDE  # the right-hand side is one more column
-    factors = np.empty((count if keep else 0, q, width))
+    factors = np.zeros((count if keep else 0, q, width))
     least = np.zeros(count)
     given = gram, mine, safe, scale, l2, right, regular
     prepare(_solve, *given, factors, least, 0, 0)
@@ -118,7 +118,7 @@ def _solve(gram, xw, sw, scale, l2, right, regular, factors, least, begin, end):
     from a multiple of SIDE on, and to one, so that no loop has a remainder.
     """
     q, width = factors.shape[1:]
-    mine = np.empty((q if len(factors) == 0 else 0, width))
+    mine = np.zeros((q if len(factors) == 0 else 0, width))
     for c in range(begin, end):
         if not regular[c]:
             continue
@@ -126,14 +126,10 @@ def _solve(gram, xw, sw, scale, l2, right, regular, factors, least, begin, end):
         G, s, w, x = gram[c], scale[c], xw[c], right[c]
         for i in range(q):
             a, b = -w[i] / sw[c], s[i]
-            for k in range(i // SIDE * SIDE, i):
-                S[i, k] = 0.0
             for k in range(i, q):
                 S[i, k] = (G[i, k] + a * w[k]) * (b * s[k])
             S[i, i] += l2 * (b * b)
             S[i, q] = x[i] * b
-            for k in range(q + 1, width):
-                S[i, k] = 0.0
         smallest = np.inf
         for k in range(0, q, SIDE):
             pivot = divided(S, k, k + SIDE if k + SIDE < q else q)
