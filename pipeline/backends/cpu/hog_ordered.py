@@ -8,10 +8,10 @@ import numpy as np
 
 from pipeline.backends.cpu.hog_doubts import fold_angle
 from pipeline.backends.cpu.hog_gradients import TILE, fold, gradient, strongest
-from pipeline.backends.cpu.jit import kernel, part
+from pipeline.backends.cpu.jit import light_kernel, light_part
 
 
-@kernel
+@light_kernel
 def gradients(images, candidate, x, y):
     """Gradients of images (n, c, h, w): x, y (n, rows of whole cells, columns of whole cells), not folded."""
     for i in range(images.shape[0]):
@@ -24,7 +24,7 @@ def gradients(images, candidate, x, y):
                     strongest(images[i], row, first, x[i, row, part_of], y[i, row, part_of], candidate)
 
 
-@part
+@light_part
 def bins_by_edges(x, y, cot, orientations, bins):
     """Count the edges that folded gradients have reached, by exact products."""
     bins[:] = 0
@@ -34,7 +34,7 @@ def bins_by_edges(x, y, cot, orientations, bins):
             bins[i] += 1 if x[i] <= edge * y[i] else 0
 
 
-@part
+@light_part
 def bins_by_angle(angle, orientations, bins):
     """Count the edges at or below arctan2's `angle`; `orientations` (no bin) for 180, -1 (all bins) for NaN."""
     width = 180.0 / orientations
@@ -48,7 +48,7 @@ def bins_by_angle(angle, orientations, bins):
             bins[i] += 1 if angle[i] >= edge else 0
 
 
-@part
+@light_part
 def vote_row(m, bins, cell_cols, total):
     """Add the magnitudes of one row to total (cells, orientations)."""
     orientations = total.shape[1]
@@ -64,7 +64,7 @@ def vote_row(m, bins, cell_cols, total):
                     total[c, j] = np.float32(total[c, j] + m[p])
 
 
-@kernel
+@light_kernel
 def ordered(x, y, angle, which, cell, orientations, cot, m, bins, total, squares, hist, sums):
     """Fill hist (n, cell rows, cell cols * orientations) and sums (n, cells) of the images numbered `which`.
 

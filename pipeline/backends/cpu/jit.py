@@ -30,12 +30,10 @@ _PLAIN: dict[str, Any] = {
     "no_cfunc_wrapper": True,
 }
 _PART = {**_PLAIN, **jit_parts.options(part=True)}
-_KERNEL: dict[str, Any] = {
-    "nogil": True,
-    "error_model": "numpy",
-    "no_cfunc_wrapper": True,
-    **jit_parts.options(part=False),
-}
+_CALLED: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+_KERNEL = {**_CALLED, **jit_parts.options(part=False)}
+_LIGHT_PART = {**_PLAIN, **jit_parts.options(part=True, light=True)}
+_LIGHT_KERNEL = {**_CALLED, **jit_parts.options(part=False, light=True)}
 
 _SUMMING = {"reassoc", "contract", "nsz"}
 
@@ -54,22 +52,42 @@ def summing_part(function: Callable) -> Any:
     return numba.njit(fastmath=_SUMMING, **_PART)(function)
 
 
+def light_part(function: Callable) -> Any:
+    """As :func:`part`, for functions that make no arrays but slices; a sixth less to compile."""
+    return numba.njit(**_LIGHT_PART)(function)
+
+
+def light_summing_part(function: Callable) -> Any:
+    """As :func:`summing_part`, for functions that make no arrays but slices."""
+    return numba.njit(fastmath=_SUMMING, **_LIGHT_PART)(function)
+
+
 def kernel(function: Callable) -> Any:
     """Return `function` compiled by Numba, the GIL released, the machine code kept on disk if possible.
 
     Numba discards machine code when the function's own file changes. Its parts may be in other files, so here any
     change in the folder discards it.
     """
-    return _kept(function)
+    return _kept(function, _KERNEL)
 
 
 def summing_kernel(function: Callable) -> Any:
     """As :func:`kernel`, with the freedoms of :func:`summing_part`."""
-    return _kept(function, fastmath=_SUMMING)
+    return _kept(function, _KERNEL, fastmath=_SUMMING)
 
 
-def _kept(function: Callable, **options: Any) -> Any:
-    compiled = numba.njit(**_KERNEL, **options)(function)
+def light_kernel(function: Callable) -> Any:
+    """As :func:`kernel`, for functions that make no arrays but slices."""
+    return _kept(function, _LIGHT_KERNEL)
+
+
+def light_summing_kernel(function: Callable) -> Any:
+    """As :func:`summing_kernel`, for functions that make no arrays but slices."""
+    return _kept(function, _LIGHT_KERNEL, fastmath=_SUMMING)
+
+
+def _kept(function: Callable, how: dict[str, Any], **options: Any) -> Any:
+    compiled = numba.njit(**how, **options)(function)
     try:
         compiled.enable_caching()
     except RuntimeError as error:  # neither the package's folder nor the user's cache folder is writable
