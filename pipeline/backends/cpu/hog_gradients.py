@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from pipeline.backends.cpu.jit import light_part
+from pipeline.backends.cpu.jit import hypot, light_part
 
 ROWS = 4  # image rows that are accumulated together: each accumulator is loaded and stored once for the four
 # Image columns worked on together: 12 cells of 8. A constant, so that loops have no remainder and need no
@@ -64,12 +62,6 @@ def settle(s, f):
         elif length == math.inf or (abs(length - best) <= NEAR * length and unlike):
             s[i + 4 * TILE] = f(hypot(x, y))
             s[i + 5 * TILE] = f(hypot(a, b))
-
-
-@light_part
-def hypot(a, b):
-    """Return the C library's float64 hypot."""
-    return math.hypot(np.float64(a), np.float64(b))
 
 
 @light_part

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from numba import types
 from numba.core.caching import NullCache
 
 from pipeline.backends.cpu import jit_parts
@@ -34,6 +36,11 @@ _CALLED: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrap
 _KERNEL = {**_CALLED, **jit_parts.options(part=False)}
 _LIGHT_PART = {**_PLAIN, **jit_parts.options(part=True, light=True)}
 _LIGHT_KERNEL = {**_CALLED, **jit_parts.options(part=False, light=True)}
+
+# The C library's of float64, without the two functions in which Numba wraps it.
+hypot = types.ExternalFunction(
+    "_hypot" if sys.platform == "win32" else "hypot", types.float64(types.float64, types.float64)
+)
 
 _SUMMING = {"reassoc", "contract", "nsz"}
 
