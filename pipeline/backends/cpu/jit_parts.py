@@ -5,7 +5,7 @@ that lies three calls deep is vectorised four times. A part is never called but 
 enough. The HoG kernels take as much time as from parts that were optimised before, or up to 13 % less.
 
 Most of the rest is Python. Passes for what kernels do not use (closures, ``with``, loops over mixed tuples, array
-expressions) look at each function in vain, and where variables live is worked out five times of which two are used.
+expressions) look at each function in vain, and where variables live is worked out twice more than is used.
 Inferring types, Numba asks for each ``a + b`` or ``a[i]`` anew what it comes to, and compares the options of two
 functions one by one to find what it knows: answers are kept here, and functions of the same options share them.
 
