@@ -44,7 +44,7 @@ print(*names)
 BLOCKS = {"normalise", "all_scales", "block_scales", "gather", "clipped_squares", "write_block"}
 GENERAL = {"fast", "tile_rows", "tile_row", "accumulate", "fold_columns"}
 GRAY, DOUBTS = {"convert", "folded_gradient", "vertical"}, {"set_aside", "count_near", "too_large"}
-COLOUR = {"strongest", "gradient", "fold", "settle", "hypot"}
+COLOUR = {"strongest", "gradient", "fold", "settle"}
 FIT = {
     "_sum_rows", "_gather", "add_panel_products", "write", "_solve", "divided",
     "_residuals", "_apply", "value", "add_products", "_advance_rows", "move_rows",

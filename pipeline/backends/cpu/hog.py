@@ -274,9 +274,11 @@ class Worker:
 
         layout = self.layout
         x, y = np.empty((2, len(which), *self.used))
-        self._call(hog_ordered.gradients, (images if self.follow else images[which], self.candidate, x, y))
-        angle = None if self.exact else np.arctan2(y, x)
-        settings = (layout.pixels_per_cell, layout.orientations, self.cot)
+        images = images if self.follow else images[which]
+        gray, colour = (images[:, 0], None) if self.candidate is None else (None, images)
+        self._call(hog_ordered.gradients, (gray, colour, self.candidate, x, y))
+        angle, cot = (None, self.cot) if self.exact else (np.arctan2(y, x), None)
+        settings = (layout.pixels_per_cell, layout.orientations, cot)
         self._call(
             hog_ordered.ordered, (x, y, angle, which, *settings, *self.for_ordered, squares, hist, sums)
         )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from pipeline.backends.cpu.jit import summing_kernel, summing_part
+from pipeline.backends.cpu.jit import light_summing_kernel, light_summing_part
 
 L1_SQRT, L2, L2_HYS = 1, 2, 3  # places in config.BLOCK_NORMS; 0 is L1
 EPS = 1e-5
 
 
-@summing_part
+@light_summing_part
 def clipped_squares(block, scale):
     """Return the sum of squares of block * scale, clipped at 0.2; NaN stays NaN."""
     t = block.dtype.type
@@ -22,7 +22,7 @@ def clipped_squares(block, scale):
     return total
 
 
-@summing_part
+@light_summing_part
 def block_scales(sums, cols, block, norm, scales):
     """Write what each block is multiplied by, 1 / norm, to scales[0] (cells,), at its first cell.
 
@@ -45,7 +45,7 @@ def block_scales(sums, cols, block, norm, scales):
         total[i] = t(1) / (math.sqrt(total[i] + eps * eps) if norm >= L2 else total[i] + eps)
 
 
-@summing_part
+@light_summing_part
 def gather(hist, width, orientations, strips):
     """Copy the cells of each column of blocks to one piece: strips (block cols, cell rows * width)."""
     for c in range(strips.shape[0]):
@@ -60,7 +60,7 @@ def gather(hist, width, orientations, strips):
                     target[k] = source[k]
 
 
-@summing_part
+@light_summing_part
 def write_block(block, scale, again, norm, out):
     """Write one normalised block to out, both (features of a block,)."""
     t = block.dtype.type
@@ -76,7 +76,7 @@ def write_block(block, scale, again, norm, out):
             out[k] = block[k] * scale
 
 
-@summing_part
+@light_summing_part
 def all_scales(hist, sums, strips, scales, orientations, block, norm):
     """Fill the strips of an image, and what each of its blocks is multiplied by before and after clipping."""
     t = hist.dtype.type
@@ -96,7 +96,7 @@ def all_scales(hist, sums, strips, scales, orientations, block, norm):
             again[i] = t(1) / math.sqrt(again[i] + t(EPS) * t(EPS))
 
 
-@summing_kernel
+@light_summing_kernel
 def normalise(hist, sums, strips, scales, orientations, block, norm, out):
     """Features of a chunk: hist (n, cell rows, cell cols * orientations), sums (n, cells) to out (n, features).
 
@@ -119,7 +119,7 @@ def normalise(hist, sums, strips, scales, orientations, block, norm, out):
                 p += size
 
 
-@summing_kernel
+@light_summing_kernel
 def keep(hist, sums, strips, scales, orientations, block, norm, out):
     """Write to out (n, width) what is kept of the images: histograms, and what each block is multiplied by.
 

@@ -16,12 +16,12 @@ from __future__ import annotations
 from pipeline.backends.cpu.hog_doubts import TOO_LARGE, set_aside
 from pipeline.backends.cpu.hog_fold import fold_columns
 from pipeline.backends.cpu.hog_gradients import ROWS, TILE, fold, folded_gradient, strongest, vertical
-from pipeline.backends.cpu.jit import kernel, part
+from pipeline.backends.cpu.jit import light_kernel, light_part
 
 GROUP = 3  # orientation bins that are filled in one sweep
 
 
-@part
+@light_part
 def accumulate(work, cot, acc):
     """Add the magnitudes of ROWS rows to their bins: acc (bins * TILE,), bins padded to a multiple of GROUP.
 
@@ -58,7 +58,7 @@ def accumulate(work, cot, acc):
             bins[i + 2 * TILE] += s2
 
 
-@part
+@light_part
 def tile_row(pixels, padded, row, first, columns, line, candidate):
     """Write one tile's folded gradients of one image row to `line`, the row's place in the work space."""
     height, width = pixels.shape[1], pixels.shape[2]
@@ -79,7 +79,7 @@ def tile_row(pixels, padded, row, first, columns, line, candidate):
             vertical(line, width - 1 - first)
 
 
-@part
+@light_part
 def tile_rows(pixels, padded, top, first, columns, cell, cot, work, candidate, acc, aside, place):
     """Add the gradients of one tile of a row of cells to acc the general way; return how many are too large.
 
@@ -103,14 +103,14 @@ def tile_rows(pixels, padded, top, first, columns, cell, cot, work, candidate, a
     return large
 
 
-@part
+@light_part
 def convert(source, target):
     """Copy one flat array to another of a wider type."""
     for i in range(source.shape[0]):
         target[i] = source[i]
 
 
-@part
+@light_part
 def too_large(hist, cell):
     """Return whether a cell's value of an image (cell rows, cell cols * orientations) is not below TOO_LARGE / area."""
     limit = TOO_LARGE / (cell[0] * cell[1])
@@ -121,7 +121,7 @@ def too_large(hist, cell):
     return large > 0
 
 
-@kernel
+@light_kernel
 def fast(
     images,
     flat,

@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from pipeline.backends.cpu.hog_gradients import ROWS, TILE
-from pipeline.backends.cpu.jit import kernel, part
+from pipeline.backends.cpu.jit import light_kernel, light_part
 
 # Radians from an edge within which rounding may decide. scikit-image: arctan2 and the factor 180 / pi 4e-16 each, the
 # product and % 180 2.5e-16 each, the edge 7e-16: 2e-15. The products below and the cotangents: 1e-15. Doubled.
@@ -23,7 +23,7 @@ TOO_LARGE = 1e37  # a cell whose magnitudes sum to more may overflow scikit-imag
 DEGREES = 180.0 / math.pi
 
 
-@part
+@light_part
 def count_near(line, columns, sines, cosines, distance):
     """Write each folded gradient's distance from the nearest edge, times its magnitude; return how many are near.
 
@@ -49,7 +49,7 @@ def count_near(line, columns, sines, cosines, distance):
     return near
 
 
-@part
+@light_part
 def set_aside(padded, shape, row, first, columns, line, candidate, place, cell, aside):
     """Move the gradients of one tile row that are near an edge from `line` to the lists of `aside`.
 
@@ -85,7 +85,7 @@ def set_aside(padded, shape, row, first, columns, line, candidate, place, cell, 
     return large
 
 
-@part
+@light_part
 def fold_angle(angle):
     """Return the angle of arctan2 as scikit-image's degrees from 0 to 180: 180 by rounding only, NaN for NaN."""
     degrees = angle * DEGREES
@@ -94,7 +94,7 @@ def fold_angle(angle):
     return degrees + 180.0 if degrees < 0 else degrees
 
 
-@kernel
+@light_kernel
 def add_late(where, x, y, angle, orientations, scale, squares, hist, sums):
     """Add the gradients set aside to hist (cells, orientations) and sums (cells,), at arctan2's `angle`."""
     width = 180.0 / orientations

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pipeline.backends.cpu.hog_gradients import TILE
-from pipeline.backends.cpu.jit import part
+from pipeline.backends.cpu.jit import light_part
 
 
-@part
+@light_part
 def fold_columns(acc, cell_cols, orientations, scale, squares, cells, sums):
     """Sum the columns of each cell of a tile: acc (bins * TILE,) to cells (cells * orientations,), scaled.
 

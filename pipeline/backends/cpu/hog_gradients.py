@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from pipeline.backends.cpu.jit import part
+from pipeline.backends.cpu.jit import hypot, light_part
 
 ROWS = 4  # image rows that are accumulated together: each accumulator is loaded and stored once for the four
 # Image columns worked on together: 12 cells of 8. A constant, so that loops have no remainder and need no
@@ -20,7 +18,7 @@ TILE = 96
 NEAR = 1e-15
 
 
-@part
+@light_part
 def gradient(channel, row, first, x, y):
     """Write the centred differences of one row of `channel` (h, w), from column `first`, to x and y."""
     height, width = channel.shape
@@ -45,7 +43,7 @@ def gradient(channel, row, first, x, y):
         target[i] = right[i] - left[i]
 
 
-@part
+@light_part
 def settle(s, f):
     """Take lengths by the C library's hypot, in type `f`, where two channels are within rounding.
 
@@ -66,13 +64,7 @@ def settle(s, f):
             s[i + 5 * TILE] = f(hypot(a, b))
 
 
-@part
-def hypot(a, b):
-    """Return the C library's float64 hypot."""
-    return math.hypot(np.float64(a), np.float64(b))
-
-
-@part
+@light_part
 def strongest(pixels, row, first, x, y, s):
     """As `gradient`, of the channel of `pixels` (c, h, w) with the longest gradient, the first on ties.
 
@@ -112,7 +104,7 @@ def strongest(pixels, row, first, x, y, s):
         y[i] = s[i + TILE]
 
 
-@part
+@light_part
 def fold(x, y, m):
     """Write magnitudes of gradients (x, y) to m; turn those that point up or straight left around."""
     t = m.dtype.type
@@ -125,7 +117,7 @@ def fold(x, y, m):
         y[i] = b * sign
 
 
-@part
+@light_part
 def folded_gradient(up, mid, down, work):
     """`gradient` and `fold` in one sweep over TILE columns, for grayscale.
 
@@ -142,7 +134,7 @@ def folded_gradient(up, mid, down, work):
         work[i + ROWS * TILE] = b * sign
 
 
-@part
+@light_part
 def vertical(work, i):
     """Drop the column component of the folded gradient at column i: the image's first or last."""
     work[i] = 0

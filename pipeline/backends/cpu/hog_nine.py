@@ -12,12 +12,12 @@ import math
 
 from pipeline.backends.cpu.hog_fold import fold_columns
 from pipeline.backends.cpu.hog_gradients import ROWS, TILE
-from pipeline.backends.cpu.jit import kernel, part
+from pipeline.backends.cpu.jit import light_kernel, light_part
 
 ORIENTATIONS = 9
 
 
-@part
+@light_part
 def reflect(source, height, width, target):
     """Copy an image, flat (h * w,), to `target` with one more pixel on each side, rows of width + 2.
 
@@ -36,7 +36,7 @@ def reflect(source, height, width, target):
         out[width + 1] = line[right]
 
 
-@part
+@light_part
 def accumulate_nine(pixels, stride, cot, acc):
     """Add the gradients of ROWS rows to acc (9 * TILE,): bins 0 to 8 of TILE columns each.
 
@@ -86,7 +86,7 @@ def accumulate_nine(pixels, stride, cot, acc):
         acc[i + 8 * TILE] += n0
 
 
-@kernel
+@light_kernel
 def fast_nine(flat, height, width, reflected, cell, cot, acc, squares, hist, sums):
     """Histograms of a chunk of 8-bit images, flat (n, h * w), to hist (n, cell rows, cell cols * 9).
 
