@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.backends.cpu.jit import kernel, part
+from pipeline.backends.cpu.jit import kernel, light_kernel, part
 from pipeline.backends.cpu.tiles import add_gram_tile
 from pipeline.backends.cpu.vectors import ROWS, ROWS_OF_ONE, pack_vector, prefetch
 
@@ -81,12 +81,13 @@ def add_products(X, center, W, R, begin, end, a, b, width, shape, both, tiles, s
                 add_gram_tile(ones, 0, right, p * m * V, pairs, 0, m, sums, 2 * C * (1 + p * V), both)
 
 
-@kernel
-def add_panel_products(data, n, W, R, begin, end, a, b, width, shape, both, tiles, sums):
+@light_kernel
+def add_panel_products(data, n, W, R, begin, end, a, b, width, shape, both, tiles, sums, ones):
     """As :func:`add_products`, of columns in panels (blocks, panels, ROWS, V): nothing is packed.
 
     Blocks begin:end, panels a // V and b // V on; the tile has one panel, and several classes. Of a panel with itself
-    the second half of the columns is multiplied with itself only, by tiles of half the lanes.
+    the second half of the columns is multiplied with itself only, by tiles of half the lanes. A panel of `ones` is
+    what sums of responses are multiplied with.
     """
     shape, half = shape
     classes, columns, _, lanes = shape
@@ -95,8 +96,6 @@ def add_panel_products(data, n, W, R, begin, end, a, b, width, shape, both, tile
     X, weights, responses = data.reshape(-1), W.reshape(-1), R.reshape(-1)
     here, there = count - a // V, count - b // V
     here, there = (P if here > P else here), (P if there > P else there)
-    ones = np.empty(step, data.dtype)
-    ones[:] = 1.0
     tiles[:] = 0.0
     sums[:] = 0.0
     for block in range(begin, end):
@@ -126,7 +125,7 @@ def add_panel_products(data, n, W, R, begin, end, a, b, width, shape, both, tile
 
 
 @kernel
-def add_panel_products_of_one(data, n, W, R, begin, end, a, b, width, shape, both, tiles, sums):
+def add_panel_products_of_one(data, n, W, R, begin, end, a, b, width, shape, both, tiles, sums, _):
     """As :func:`add_panel_products`, for one class: its weights are in the first factor, which is copied."""
     shape, _ = shape
     _, columns, _, lanes = shape
@@ -162,7 +161,7 @@ def add_panel_products_of_one(data, n, W, R, begin, end, a, b, width, shape, bot
                 add_gram_tile(pairs, 0, X, mine + p * step, none, 0, m, sums, 2 * (1 + p * V), both)
 
 
-@kernel
+@light_kernel
 def add_to_gram(tiles, gram, starts, a, b, width, sizes, first):
     """Add tiles to the upper triangles of gram (classes, numbers), whose row i has column k at starts[i] + k.
 

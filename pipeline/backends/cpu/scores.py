@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu.exponential import answers, exponentials
-from pipeline.backends.cpu.jit import kernel, part, prepare
+from pipeline.backends.cpu.jit import light_kernel, light_part, prepare
 
 SOME = 64  # rows whose numbers are worked out together
 VECTOR = 16  # numbers of a vector at most
@@ -84,9 +84,10 @@ def advance(
     z_max, clip, floor = rules or (1.0, "gradient", 0.0)
     how = rules is not None, number(z_max), number(floor), clip == "gradient"
     given = F, values, number(factor), labels, weight
-    prepare(_advance_rows, *given, moved, found, *how, W, R, 0, 0)
+    size = max(SOME * F.shape[1], SOME) + VECTOR
+    prepare(_advance_rows, *given, moved, found, *how, W, R, np.empty((5, size), F.dtype), 0, 0)
     kernels.share_rows(
-        lambda a, b: _advance_rows(*given, moved, found, *how, W, R, a, b),
+        lambda a, b: _advance_rows(*given, moved, found, *how, W, R, np.empty((5, size), F.dtype), a, b),
         blocks,
         EFFORT * F.size,
     )
@@ -97,15 +98,13 @@ def advance(
 EFFORT = 8  # a score takes as long as so many numbers that are copied
 
 
-@kernel
+@light_kernel
 def _advance_rows(
-    F, values, factor, labels, weight, moved, found, respond, z_max, floor, gradient, W, R, begin, end
+    F, values, factor, labels, weight, moved, found, respond, z_max, floor, gradient, W, R, room, begin, end
 ):
-    """Work in vectors on all numbers of some rows: those of a single one are few."""
+    """Work in vectors on all numbers of some rows: those of a single one are few. `room` is for five rows of them."""
     n, J = F.shape
-    size = SOME * J + VECTOR
-    e, total, top = np.empty(size, F.dtype), np.empty(size, F.dtype), np.empty(SOME, F.dtype)
-    own, s = np.empty(size, F.dtype), np.empty(size, F.dtype)
+    e, total, own, s, top = room[0], room[1], room[2], room[3], room[4]
     for block in range(begin, end):
         largest, loss = 0.0, 0.0
         last = (block + 1) * ROWS if (block + 1) * ROWS < n else n
@@ -131,7 +130,7 @@ def _advance_rows(
         found[block, 0], found[block, 1] = largest, loss
 
 
-@part
+@light_part
 def move_rows(F, values, factor, first, m, moved, e, top):
     """Move m rows; write their largest scores and, a row after the other, what is left of the others above these.
 

@@ -138,11 +138,12 @@ def _multiplier(X, center, plan: _Plan, W: np.ndarray, R: np.ndarray) -> Callabl
         data, n = X.data, len(X)
         add = gram_kernels.add_panel_products if plan.size > 1 else gram_kernels.add_panel_products_of_one
         shapes = plan.width, (plan.shape, _halved(plan.shape)), plan.both
-        prepare(add, data, n, W, R, 0, 0, 0, 0, *shapes, *nothing)
+        ones = np.ones(ROWS * data.shape[3], data.dtype)
+        prepare(add, data, n, W, R, 0, 0, 0, 0, *shapes, *nothing, ones)
 
         def panels(W, R, begin, end, product, tiles, sums) -> None:
             blocks = begin // ROWS, -(-end // ROWS)
-            add(data, n, W, R, *blocks, product.a, product.b, *shapes, tiles, sums)
+            add(data, n, W, R, *blocks, product.a, product.b, *shapes, tiles, sums, ones)
 
         return panels
     prepare(gram_kernels.add_products, X, center, W, R, 0, 0, 0, 0, *shapes, *nothing)

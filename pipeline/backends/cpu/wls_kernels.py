@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import numba
 import numpy as np
 
-from pipeline.backends.cpu.jit import kernel, prepare, summing_kernel, summing_part
+from pipeline.backends.cpu.jit import kernel, light_kernel, light_summing_part, prepare, summing_kernel
 from pipeline.backends.philox import MULTIPLIER, NORMAL_STREAM, ROUNDS, WEYL
 
 SEGMENTS = 8  # parts into which rows are cut, whatever the number of threads
@@ -236,14 +236,14 @@ def scaled_normal(out: np.ndarray, scale: float, key: tuple[int, int], index: in
     share_rows(lambda a, b: _scaled_normal(out, scale, k0, k1, index, a, b), blocks, 16 * out.size)
 
 
-@kernel
+@light_kernel
 def _center_rows(X, center, out):
     for i in range(X.shape[0]):
         for k in range(X.shape[1]):
             out[i, k] = X[i, k] - center[k]
 
 
-@kernel
+@light_kernel
 def _sum_rows(X, s, center, squared, total):
     """One kernel for both sums: two took .1 s more to compile."""
     for i in range(X.shape[0]):
@@ -257,7 +257,7 @@ def _sum_rows(X, s, center, squared, total):
                 total[k] += w * (X[i, k] - center[k])
 
 
-@kernel
+@light_kernel
 def _normal_tiles(gram, diagonal, xw, factor, scale, l2, begin, end, out):
     """Write the normal matrix of rows begin:end of the upper triangle, transposed, to the lower one of `out`."""
     q = gram.shape[1]
@@ -271,7 +271,7 @@ def _normal_tiles(gram, diagonal, xw, factor, scale, l2, begin, end, out):
                 out[k, i] = (gram[i, k] + x * xw[i]) * (s * scale[i])
 
 
-@summing_part
+@light_summing_part
 def value(x, coef, intercept, j):
     """Return intercept[j] + x' coef[j]."""
     f = intercept[j]
@@ -280,7 +280,7 @@ def value(x, coef, intercept, j):
     return f
 
 
-@summing_part
+@light_summing_part
 def add_products(x, e, total, j):
     """Add e x, and e itself, to total[j]."""
     for k in range(x.size):
@@ -310,7 +310,7 @@ def _residual_rows(X, center, W, R, coef, intercept, total):
             add_products(x, R[i, j] - W[i, j] * value(x, coef, intercept, j), total, j)
 
 
-@kernel
+@light_kernel
 def _scaled_normal(out, scale, key0, key1, index, begin, end):
     n = out.size
     for block in range(begin, end):

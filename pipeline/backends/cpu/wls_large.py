@@ -19,7 +19,7 @@ import numpy as np
 
 from pipeline.backends import cholesky_panels, triangle
 from pipeline.backends.cpu import wls_kernels as kernels
-from pipeline.backends.cpu.jit import kernel, prepare, summing_kernel
+from pipeline.backends.cpu.jit import kernel, light_kernel, light_summing_kernel, prepare
 from pipeline.backends.cpu.wls_blocks import one_blas_thread
 
 ROWS = 32  # of a panel that a thread works on at a time
@@ -215,7 +215,7 @@ def _to_cosines(sums, cosines, inverse, begin, end):
     return check
 
 
-@kernel
+@light_kernel
 def _normal_rows(sums, root, xw, scale, unit, factor, begin, end, out):
     """Write rows begin:end of a panel of the normal matrix; the vectors begin at the panel's first row."""
     for r in range(begin, end):
@@ -225,7 +225,7 @@ def _normal_rows(sums, root, xw, scale, unit, factor, begin, end, out):
             out[r, k] = (sums[r, k] * (u * root[k]) + x * xw[k]) * (s * scale[k])
 
 
-@summing_kernel
+@light_summing_kernel
 def _add_product(sums, x, begin, end, total):
     """Add what rows begin:end of a panel, right of the diagonal, and the columns opposite are times x to `total`."""
     for r in range(begin, end):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.backends.cpu import wls_kernels as kernels
-from pipeline.backends.cpu.jit import part, prepare, summing_kernel
+from pipeline.backends.cpu.jit import light_part, light_summing_kernel, prepare
 from pipeline.backends.cpu.value_tiles import subtract_rows
 from pipeline.backends.solve import Factor, varies
 
@@ -80,12 +80,15 @@ def solve_regular(
     factors = np.zeros((count if keep else 0, q, width))
     least = np.zeros(count)
     given = gram, mine, safe, scale, l2, right, regular
-    prepare(_solve, *given, factors, least, 0, 0)
-    kernels.share(
-        lambda i: _solve(*given, factors, least, i, i + 1),
-        count,
-        parallel=count * q**3 > WORTH,
-    )
+    parallel = count * q**3 > WORTH
+    tasks = count if parallel else min(count, 1)
+
+    def task(i: int) -> None:
+        room = np.zeros((0 if keep else q, width))
+        _solve(*given, factors, room, least, count * i // tasks, count * (i + 1) // tasks)
+
+    prepare(_solve, *given, factors, np.zeros((0, width)), least, 0, 0)
+    kernels.share(task, tasks, parallel)
     regular &= least**2 > max(q, 8) * eps
     coef = (right * scale).T
     intercept = (sr - (mine * coef.T).sum(axis=1)) / safe
@@ -93,7 +96,7 @@ def solve_regular(
     return Solved(regular, coef, intercept, left * np.minimum(least, 1.0) ** 2, scale, factors)
 
 
-@part
+@light_part
 def divided(S, k, last):
     """Factorise rows k:last of S, from which the rows above are subtracted; return the smallest pivot, or 0."""
     width, smallest = S.shape[1], np.inf
@@ -110,19 +113,18 @@ def divided(S, k, last):
     return smallest
 
 
-@summing_kernel
-def _solve(gram, xw, sw, scale, l2, right, regular, factors, least, begin, end):
+@light_summing_kernel
+def _solve(gram, xw, sw, scale, l2, right, regular, factors, room, least, begin, end):
     """Overwrite `right` (classes, q) with solutions, and `least` with the smallest diagonal number of the factor, or 0.
 
     With the right-hand side as a column more, its forward substitution is part of the factorisation. Rows are worked on
     from a multiple of SIDE on, and to one, so that no loop has a remainder.
     """
     q, width = factors.shape[1:]
-    mine = np.zeros((q if len(factors) == 0 else 0, width))
     for c in range(begin, end):
         if not regular[c]:
             continue
-        S = factors[c] if len(factors) > 0 else mine
+        S = factors[c] if len(factors) > 0 else room
         G, s, w, x = gram[c], scale[c], xw[c], right[c]
         for i in range(q):
             a, b = -w[i] / sw[c], s[i]
