@@ -38,11 +38,13 @@ class Panels:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def rows(self) -> np.ndarray:
-        """Return the matrix (n, q) in C order."""
-        blocks, panels, _, V = self.data.shape
-        whole = self.data.transpose(0, 2, 1, 3).reshape(blocks * ROWS, panels * V)
-        return np.ascontiguousarray(whole[: self.shape[0], : self.shape[1]])
+    def rows(self, begin: int = 0, end: int | None = None) -> np.ndarray:
+        """Return the matrix (n, q) in C order, or its rows begin:end."""
+        end = self.shape[0] if end is None else end
+        first = begin // ROWS
+        data = self.data[first : -(-end // ROWS)]
+        whole = data.transpose(0, 2, 1, 3).reshape(len(data) * ROWS, -1)
+        return np.ascontiguousarray(whole[begin - first * ROWS : end - first * ROWS, : self.shape[1]])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
