@@ -7,169 +7,67 @@ into vector code. R was 16.4 ms of a round (3240 x 512, two threads) and is 2.2,
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from pipeline.backends import philox
 from pipeline.backends.cpu import wls_kernels as kernels
-from pipeline.backends.cpu.jit import kernel, part, prepare
+from pipeline.backends.cpu.jit import kernel, prepare
 from pipeline.backends.cpu.panels import Panels
-from pipeline.backends.cpu.tiles import ROWS, add_gram_tile, adjacent, gram_shape, lanes, pack_transposed
+from pipeline.backends.cpu.tiles import ROWS, add_gram_tile, adjacent, lanes, pack_transposed, square
+from pipeline.backends.cpu.vectors import TOGETHER, convert, draw_normal, write_cosines
 
-BOX = 256  # counters whose numbers are drawn together, four each
 # Rows and columns whose sums are in the second-level cache together, half of it, and terms that are added in the
-# precision of the rows before their sum is, in float64.
+# precision of the rows, at most, before their sum is, in float64.
 UNIT, WIDTH, DEPTH = 128, 512, 512
 
-_M0, _M1 = np.uint64(philox.MULTIPLIER[0]), np.uint64(philox.MULTIPLIER[1])
-_W0, _W1 = np.uint64(philox.WEYL[0]), np.uint64(philox.WEYL[1])
-_LOW, _WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
-_STREAM, _ROUNDS = np.uint64(philox.NORMAL_STREAM), philox.ROUNDS
-
-# pi / 2 in two parts: the first has 33 bits, so that its products with whole numbers below FAR are exact
-_QUARTER, _REST = float.fromhex("0x1.921fb544p+0"), float.fromhex("0x1.0b4611a626331p-34")
-_QUARTERS, FAR = 2.0 / math.pi, 1e6
-_WHOLE = 1.5 * 2.0**52  # added and subtracted, it leaves the nearest whole number
-_TURN, _LOG2, _ROOT2 = 2.0 * math.pi, math.log(2.0), math.sqrt(2.0)
-
-
-@part
-def _cosine_and_sine(x):
-    """Return both for abs(x) < FAR, to 1e-16: Taylor's series of what is left of x beside multiples of pi / 2."""
-    n = (x * _QUARTERS + _WHOLE) - _WHOLE
-    r = (x - n * _QUARTER) - n * _REST
-    y = r * r
-    c = (((1 / 20922789888000.0 * y - 1 / 87178291200.0) * y + 1 / 479001600.0) * y - 1 / 3628800.0) * y
-    c = ((((c + 1 / 40320.0) * y - 1 / 720.0) * y + 1 / 24.0) * y - 0.5) * y + 1.0
-    s = ((-1 / 1307674368000.0 * y + 1 / 6227020800.0) * y - 1 / 39916800.0) * y + 1 / 362880.0
-    s = ((((s * y - 1 / 5040.0) * y + 1 / 120.0) * y - 1 / 6.0) * y) * r + r
-    quarter = np.int32(n)
-    cosine, sine = (s, c) if quarter & 1 else (c, s)
-    return -cosine if (quarter + 1) & 2 else cosine, -sine if quarter & 2 else sine
-
-
-@part
-def _logarithm(exponent, m):
-    """Return log(m 2^exponent), 1 <= m < 2, to 1e-16: the series of 2 artanh((m - 1) / (m + 1))."""
-    large = m > _ROOT2
-    m, exponent = (0.5 * m, exponent + 1.0) if large else (m, exponent)
-    s = (m - 1.0) / (m + 1.0)
-    y = s * s
-    t = (((1 / 19.0 * y + 1 / 17.0) * y + 1 / 15.0) * y + 1 / 13.0) * y + 1 / 11.0
-    t = (((t * y + 1 / 9.0) * y + 1 / 7.0) * y + 1 / 5.0) * y + 1 / 3.0
-    return 2.0 * (t * y * s + s) + exponent * _LOG2
-
-
-@part
-def _words(block, key0, key1, index, words):
-    """Write the words of BOX counters: first those that radii are made of, then those of the angles."""
-    for i in range(BOX):
-        c0, c1, c2, c3 = np.uint64(block + i) & _LOW, np.uint64(block + i) >> _WORD, np.uint64(index), _STREAM
-        k0, k1 = key0, key1
-        for _ in range(_ROUNDS):
-            p0, p1 = _M0 * c0, _M1 * c2
-            c0, c1, c2, c3 = (p1 >> _WORD) ^ c1 ^ k0, p1 & _LOW, (p0 >> _WORD) ^ c3 ^ k1, p0 & _LOW
-            k0, k1 = (k0 + _W0) & _LOW, (k1 + _W1) & _LOW
-        words[i], words[BOX + i], words[2 * BOX + i], words[3 * BOX + i] = c0, c2, c1, c3
-
 
 @kernel
-def _draw(data, q, scale, key0, key1, index, begin, end, lanes):
-    """Write the numbers of counters begin:end, of a matrix (p, q), to panels (panels, p, V)."""
-    V, p = len(lanes), data.shape[1]
+def _draw(data, q, scale, key0, key1, index, numbers, begin, end):
+    """Write rows begin:end of a matrix (p, q) of normal numbers to panels (panels, p, V)."""
+    panels, p, V = data.shape
     flat = data.reshape(-1)
-    words, numbers, row = np.empty(4 * BOX, np.uint64), np.empty(4 * BOX), np.empty(4 * BOX)
-    mantissa, exponent = np.empty(2 * BOX), np.empty(2 * BOX)
-    bits = mantissa.view(np.int64)
-    for block in range(begin, end, BOX):
-        _words(block, key0, key1, index, words)
-        for i in range(2 * BOX):
-            mantissa[i] = np.float64(words[i]) + 0.5
-        for i in range(2 * BOX):
-            exponent[i] = np.int32(bits[i] >> 52) - (1023 + 32)
-            bits[i] = bits[i] & 0xFFFFFFFFFFFFF | 1023 << 52
-        for i in range(2 * BOX):
-            angle = _TURN * ((np.float64(words[2 * BOX + i]) + 0.5) * 2.0**-32)
-            radius = np.sqrt(-2.0 * _logarithm(exponent[i], mantissa[i]))
-            cosine, sine = _cosine_and_sine(angle)
-            numbers[i], numbers[2 * BOX + i] = scale * (radius * cosine), scale * (radius * sine)
-        for i in range(BOX):
-            row[4 * i], row[4 * i + 1] = numbers[i], numbers[2 * BOX + i]
-            row[4 * i + 2], row[4 * i + 3] = numbers[BOX + i], numbers[3 * BOX + i]
-        first, last = 4 * block, 4 * (end if end < block + BOX else block + BOX)
-        i, last = first, last if last < p * q else p * q
-        while i < last:
-            k, column = i // q, i % q
-            o = (column // V * p + k) * V + column % V
-            if i + V <= last and column + V <= q and column % V == 0:
-                for v in range(V):
-                    flat[o + v] = row[i - first + v]
-                i += V
-            else:
-                flat[o] = row[i - first]
-                i += 1
+    for k in range(begin, end):
+        block = k * q >> 2
+        unused = k * q - 4 * block
+        for i in range(0, unused + q, 4 * TOGETHER):
+            draw_normal(numbers, i, block + (i >> 2), key0, key1, index, scale)
+        for c in range(panels):
+            convert(numbers, unused + c * V, flat, (c * p + k) * V)
 
 
 @kernel
-def _write(X, center, R, phase, data, q, begin, end, shape):
-    """Write cos((X - center) R + phase) of units begin:end to panels; R (panels, p, V), phase float64."""
+def _write(X, first, groups, center, right, a, b, phase, kept, bounds, left, total, out, o):
+    """Write cos((X - center) R + phase) of `groups` times V rows to panels a:b of a block; return whether all could be.
+
+    Parameters
+    ----------
+    first : first of the rows
+    right : flat, R in panels (panels, p, V)
+    phase, kept : float64 (panels * V,); kept is 0 beyond the last column, else 1
+    bounds : of the columns of X whose products are added in the precision of X
+    left, total : room for DEPTH columns of the rows, and zeros for their products; these are left there
+    out, o : flat, and the place of the first number in panel a
+    """
+    shape, (n, p), far, at = square(X), X.shape, False, 0
     V = len(shape[3])
-    n, p, panels = X.shape[0], X.shape[1], data.shape[1]
-    flat, right = data.reshape(-1), R.reshape(-1)
-    left, none = np.empty(UNIT * DEPTH, X.dtype), np.empty(0, X.dtype)
-    total = np.empty(UNIT * WIDTH)
-    for unit in range(begin, end):
-        first = unit * UNIT
-        groups = ((UNIT if n - first > UNIT else n - first) + V - 1) // V
-        for a in range(0, panels, WIDTH // V):
-            b = a + WIDTH // V if a + WIDTH // V < panels else panels
-            for c in range(a, b):
-                for i in range(groups * V):
-                    for v in range(V):
-                        total[((c - a) * groups * V + i) * V + v] = phase[c * V + v]
-            for k in range(0, p, DEPTH):
-                depth = DEPTH if p - k > DEPTH else p - k
-                for g in range(groups):
-                    _pack(X, first + g * V, k, depth, center, left, g * depth * V, shape[3])
-                for c in range(a, b):
-                    for g in range(groups):
-                        t = ((c - a) * groups + g) * V * V
-                        add_gram_tile(
-                            left, g * depth * V, right, (c * p + k) * V, none, 0, depth, total, t, shape
-                        )
-            for c in range(a, b):
-                o = ((first // ROWS * panels + c) * ROWS + first % ROWS) * V
-                _cosines(total, (c - a) * groups * V * V, groups * V * V, flat, o)
-        for c in range(q, panels * V):
-            o = ((first // ROWS * panels + panels - 1) * ROWS + first % ROWS) * V + c % V
-            for i in range(groups * V):
-                flat[o + i * V] = 0
-
-
-@part
-def _pack(X, i, k, depth, center, out, o, lanes):
-    """Write V rows of X - center, columns k:k + depth, to a panel: column by column; the last row stands for later."""
-    V, last = len(lanes), X.shape[0] - 1
-    whole = depth // V * V
-    for j in range(0, whole, V):
-        pack_transposed(X, i, last, k + j, center, out, o + j * V, lanes)
-    for j in range(whole, depth):
-        for v in range(V):
-            row = i + v if i + v < last else last
-            out[o + j * V + v] = X[row, k + j] - center[k + j]
-
-
-@part
-def _cosines(angles, t, count, out, o):
-    t, o, far = np.uintp(t), np.uintp(o), False
-    for i in range(np.uintp(count)):
-        x = angles[t + i]
-        far |= not abs(x) < FAR
-        out[o + i] = _cosine_and_sine(x)[0]
-    if far:
-        for i in range(np.uintp(count)):
-            out[o + i] = math.cos(angles[t + i])
+    for part in range(len(bounds) - 1):
+        k = bounds[part]
+        depth, t = bounds[part + 1] - k, 0
+        for g in range(groups):
+            for j in range(0, depth, V):  # the last vector may begin within the one before
+                at = j if j < depth - V else depth - V
+                pack_transposed(X, first + g * V, n - 1, k + at, center, left, (g * depth + at) * V)
+        for c in range(a, b):
+            for g in range(groups):
+                add_gram_tile(left, g * depth * V, right, (c * p + k) * V, center, 0, depth, total, t, shape)
+                t += V * V
+    t = 0
+    for c in range(a, b):
+        for i in range(groups * V):
+            far |= write_cosines(total, t, phase, c * V, kept, out, o + i * V)
+            t += V
+        o += ROWS * V
+    return not far
 
 
 def normal_panels(p: int, q: int, scale: float, seed: int, index: int, dtype: np.dtype) -> np.ndarray:
@@ -179,10 +77,15 @@ def normal_panels(p: int, q: int, scale: float, seed: int, index: int, dtype: np
     """
     V = lanes(np.dtype(dtype))
     data = np.empty((-(-q // V), p, V), dtype)
+    words = tuple(map(np.uint64, (*philox.split_seed(seed), index)))
+
+    def rows(begin: int, end: int) -> None:
+        numbers = np.empty(4 + len(data) * V + 4 * TOGETHER)
+        _draw(data, q, scale, *words, numbers, begin, end)
+
+    prepare(_draw, data, q, scale, *words, np.empty(0), 0, 0)
+    kernels.share_rows(rows, p, 4 * data.size)
     data[q // V :, :, q % V :] = 0
-    blocks, key = -(-p * q // 4), tuple(map(np.uint64, philox.split_seed(seed)))
-    prepare(_draw, data, q, scale, *key, index, 0, 0, (0,) * V)
-    kernels.share_rows(lambda a, b: _draw(data, q, scale, *key, index, a, b, (0,) * V), blocks, 4 * data.size)
     return data
 
 
@@ -197,13 +100,32 @@ def features(X: np.ndarray, center: np.ndarray, R: np.ndarray, phase: np.ndarray
     phase : (q,)
     """
     adjacent(X)
-    n, q, (panels, _, V) = len(X), phase.size, R.shape
-    wide = np.zeros(panels * V)
-    wide[:q] = phase
+    n, q, (panels, p, V) = len(X), phase.size, R.shape
+    center = center.astype(X.dtype, copy=False)
+    if p < V:  # a vector is loaded at once
+        X, center = np.pad(X, ((0, 0), (0, V - p))), np.pad(center, (0, V - p))
+        R = np.pad(R, ((0, 0), (0, V - p), (0, 0)))
+    wide, kept = np.zeros(panels * V), np.zeros(panels * V)
+    wide[:q], kept[:q] = phase, 1.0
     found = Panels(np.empty((-(-n // ROWS), panels, ROWS, V), X.dtype), (n, q))
-    classes, columns, _, vector = gram_shape(1, X.dtype)
-    shape: tuple = (classes, columns, (0,), vector)
-    rows = X, center.astype(X.dtype, copy=False), R, wide, found.data, q
-    prepare(_write, *rows, 0, 0, shape)
-    kernels.share(lambda i: _write(*rows, i, i + 1, shape), -(-n // UNIT), n * R.size > kernels.SERIAL)
+    parts = -(-X.shape[1] // DEPTH)
+    bounds = np.array([X.shape[1] * i // max(parts, 1) for i in range(parts + 1)], np.intp)
+    right, out, most = R.reshape(-1), found.data.reshape(-1), WIDTH // V
+
+    def unit(i: int) -> None:
+        first = i * UNIT
+        rows = -(-min(UNIT, n - first) // V) * V
+        left = np.empty(rows * DEPTH, X.dtype)
+        for a in range(0, panels, most):
+            b = min(a + most, panels)
+            total = np.zeros(rows * (b - a) * V)
+            o = ((first // ROWS * panels + a) * ROWS + first % ROWS) * V
+            if not _write(X, first, rows // V, center, right, a, b, wide, kept, bounds, left, total, out, o):
+                angles = total.reshape(b - a, rows, V) + wide[a * V : b * V].reshape(-1, 1, V)
+                values = np.cos(angles) * kept[a * V : b * V].reshape(-1, 1, V)
+                found.data[first // ROWS, a:b, first % ROWS : first % ROWS + rows] = values
+
+    nothing = np.zeros(0, X.dtype), np.zeros(0)
+    prepare(_write, X, 0, 0, center, right, 0, 0, wide, kept, bounds, *nothing, out, 0)
+    kernels.share(unit, -(-n // UNIT), n * R.size > kernels.SERIAL)
     return found

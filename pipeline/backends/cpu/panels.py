@@ -10,7 +10,8 @@ import numpy as np
 
 from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu.jit import kernel, prepare, summing_kernel
-from pipeline.backends.cpu.tiles import ROWS, adjacent, lanes, prefetch
+from pipeline.backends.cpu.tiles import ROWS, add_product_tile, adjacent, lanes, prefetch, product_shape
+from pipeline.backends.cpu.vectors import convert
 
 
 class Panels:
@@ -38,13 +39,11 @@ class Panels:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def rows(self, begin: int = 0, end: int | None = None) -> np.ndarray:
-        """Return the matrix (n, q) in C order, or its rows begin:end."""
-        end = self.shape[0] if end is None else end
-        first = begin // ROWS
-        data = self.data[first : -(-end // ROWS)]
-        whole = data.transpose(0, 2, 1, 3).reshape(len(data) * ROWS, -1)
-        return np.ascontiguousarray(whole[begin - first * ROWS : end - first * ROWS, : self.shape[1]])
+    def rows(self) -> np.ndarray:
+        """Return the matrix (n, q) in C order."""
+        blocks, panels, _, V = self.data.shape
+        whole = self.data.transpose(0, 2, 1, 3).reshape(blocks * ROWS, panels * V)
+        return np.ascontiguousarray(whole[: self.shape[0], : self.shape[1]])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
@@ -76,7 +75,7 @@ def gather_meanwhile(X: np.ndarray, columns: np.ndarray, center: np.ndarray) -> 
     bounds = [blocks * i // max(tasks, 1) for i in range(tasks + 1)]
 
     def part(i: int) -> None:
-        _gather(*rows, found.data, bounds[i], bounds[i + 1], (0,) * V)
+        _gather(*rows, found.data, bounds[i], bounds[i + 1], (None,) * V)
 
     shared = kernels.Shared(part, tasks, parallel=n * q > kernels.SERIAL)
 
@@ -93,14 +92,17 @@ def ready(dtype: np.dtype, writeable: bool) -> None:
     X, vector, index = np.zeros((1, 1), dtype), np.zeros(1, dtype), np.zeros(1, np.uintp)
     source = X.copy()
     source.flags.writeable = writeable
-    prepare(_gather, source, index, vector, np.zeros((1, 1, 1, 1), dtype), 0, 0, (0,) * lanes(dtype))
+    prepare(_gather, source, index, vector, np.zeros((1, 1, 1, 1), dtype), 0, 0, (None,) * lanes(dtype))
 
 
-def apply(X: Panels, coef: np.ndarray, intercept: np.ndarray, out: np.ndarray) -> None:
-    """Write X coef' + intercept to out (n, J), worked out in float64; coef (J, q), intercept (J,), both float64."""
-    wide = _filled(X, coef)
-    prepare(_apply, X.data, wide, intercept, out, 0, 0)
-    kernels.share_rows(lambda a, b: _apply(X.data, wide, intercept, out, a, b), len(X.data), X.size)
+def apply(X: Panels, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
+    """Return X coef' + intercept, float64 (n, J); coef (J, q), intercept (J,), both float64."""
+    wide, out = _filled(X, coef), np.empty((len(X), len(coef)))
+    prepare(_apply, X.data, wide, intercept, out, intercept, 0, 0)
+    kernels.share_rows(
+        lambda a, b: _apply(X.data, wide, intercept, out, np.empty(wide.shape[1]), a, b), len(X.data), X.size
+    )
+    return out
 
 
 def residual_sums(
@@ -113,17 +115,28 @@ def residual_sums(
     W, R : (n, classes)
     coef, intercept : float64 (q, classes), (classes,)
     """
-    wide, q = _filled(X, np.ascontiguousarray(coef.T)), X.shape[1]
-    totals = np.zeros((kernels.SEGMENTS, len(wide), wide.shape[1] + 1))
+    values = apply(X, np.ascontiguousarray(coef.T), intercept)
+    values *= W
+    e = np.subtract(R, values, out=values)
+    return products(X, e), e.sum(axis=0)
+
+
+def products(X: Panels, V: np.ndarray) -> np.ndarray:
+    """Return X' V, float64 (q, k), of V (n, k), worked out in float64; rows are added in fixed segments."""
+    count, panels, columns = V.shape[1], X.data.shape[1], X.data.shape[3]
+    classes = product_shape(count, X.dtype)
+    size = len(classes)
+    values = np.zeros((len(X), -(-count // size) * size))
+    values[:, :count] = V
+    totals = np.zeros((kernels.SEGMENTS, values.shape[1], panels * columns))
     bounds = [len(X.data) * i // kernels.SEGMENTS for i in range(kernels.SEGMENTS + 1)]
-    prepare(_residuals, X.data, W, R, wide, intercept, totals[0], 0, 0)
+    prepare(_products, X.data, values, totals[0], 0, 0, classes)
     kernels.share(
-        lambda i: _residuals(X.data, W, R, wide, intercept, totals[i], bounds[i], bounds[i + 1]),
+        lambda i: _products(X.data, values, totals[i], bounds[i], bounds[i + 1], classes),
         kernels.SEGMENTS,
-        parallel=X.size * len(wide) > kernels.SERIAL,
+        parallel=X.size * count > kernels.SERIAL,
     )
-    total = np.add.reduce(totals)
-    return total[:, :q].T, total[:, -1]
+    return np.add.reduce(totals)[:count, : X.shape[1]].T
 
 
 def _filled(X: Panels, coef: np.ndarray) -> np.ndarray:
@@ -161,30 +174,30 @@ def _gather(X, columns, center, data, begin, end, lanes):
 
 
 @summing_kernel
-def _apply(data, coef, intercept, out, begin, end):
-    panels, V = data.shape[1], data.shape[3]
-    x = np.empty(panels * V)
+def _apply(data, coef, intercept, out, x, begin, end):
+    """Write the values of blocks begin:end; x (panels * V,), float64, is overwritten."""
+    _, panels, _, V = data.shape
+    flat = data.reshape(-1)
     for block in range(begin, end):
-        left = out.shape[0] - block * ROWS
-        for r in range(ROWS if left > ROWS else left):
-            for panel in range(panels):
-                for v in range(V):
-                    x[panel * V + v] = data[block, panel, r, v]
-            for j in range(coef.shape[0]):
-                out[block * ROWS + r, j] = kernels.value(x, coef, intercept, j)
+        last = (block + 1) * ROWS if (block + 1) * ROWS < len(out) else len(out)
+        for i in range(block * ROWS, last):
+            o = (i + block * (panels - 1) * ROWS) * V
+            for k in range(0, panels * V, V):
+                convert(flat, o, x, k)
+                o += ROWS * V
+            for j in range(len(coef)):
+                out[i, j] = kernels.value(x, coef, intercept, j)
 
 
-@summing_kernel
-def _residuals(data, W, R, coef, intercept, total, begin, end):
+@kernel
+def _products(data, values, total, begin, end, classes):
+    n, step = values.shape
     panels, V = data.shape[1], data.shape[3]
-    x = np.empty(panels * V)
+    flat, factors, out = data.reshape(-1), values.reshape(-1), total.reshape(-1)
     for block in range(begin, end):
-        left = W.shape[0] - block * ROWS
-        for r in range(ROWS if left > ROWS else left):
-            i = block * ROWS + r
-            for panel in range(panels):
-                for v in range(V):
-                    x[panel * V + v] = data[block, panel, r, v]
-            for j in range(coef.shape[0]):
-                e = R[i, j] - W[i, j] * kernels.value(x, coef, intercept, j)
-                kernels.add_products(x, e, total, j)
+        first = block * ROWS
+        rows = ROWS if n - first > ROWS else n - first
+        for j in range(0, step, len(classes)):
+            for c in range(panels):
+                d, t = (block * panels + c) * ROWS * V, (j * panels + c) * V
+                add_product_tile(flat, d, factors, first * step + j, step, rows, out, t, panels * V, classes)

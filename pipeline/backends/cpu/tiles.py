@@ -6,7 +6,7 @@ vector operations. A panel is a block of rows of V columns, row after row, V bei
 sums of a block of rows are added in the precision of the rows and then to a float64 total.
 
 Sizes that the machine code depends on (classes, columns) are the lengths of tuples, so that Numba compiles and keeps
-a version for each.
+a version for each. They hold None: to take numbers out of such tuples cost a kernel .1 s more to compile.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def adjacent(X: np.ndarray) -> None:
 
 
 @functools.cache
-def gram_shape(n_classes: int, dtype: np.dtype) -> tuple[tuple[int, ...], ...]:
+def gram_shape(n_classes: int, dtype: np.dtype) -> tuple[tuple[None, ...], ...]:
     """Return (classes, columns, panels, lanes), tuples as long as a tile of Gram matrices is large in each direction.
 
     A product of two numbers serves all classes of the tile, so there are as many as registers allow; of a single class
@@ -61,20 +61,27 @@ def gram_shape(n_classes: int, dtype: np.dtype) -> tuple[tuple[int, ...], ...]:
     most = REGISTERS - 8 if REGISTERS > 16 else 12
     V = lanes(dtype)
     if n_classes == 1:
-        return (0,), (0,) * V, (0,) * max(1, 8 // V), (0,) * V
+        return (None,), (None,) * V, (None,) * max(1, 8 // V), (None,) * V
     chunks = -(-n_classes // min(12, most))
     classes = -(-n_classes // chunks)
     columns = 1
     while 2 * columns * (classes + 1) + 2 <= REGISTERS and 2 * columns <= min(V, 4):
         columns *= 2
-    return (0,) * classes, (0,) * columns, (0,), (0,) * V
+    return (None,) * classes, (None,) * columns, (None,), (None,) * V
 
 
 @functools.cache
-def moment_shape(n_classes: int) -> tuple[int, ...]:
+def product_shape(n_classes: int, dtype: np.dtype) -> tuple[None, ...]:
+    """Return a tuple as long as the number of classes of a tile of :func:`add_product_tile`."""
+    most = (REGISTERS - 4) * BYTES // 8 // lanes(dtype)
+    return (None,) * (-(-n_classes // -(-n_classes // most)))
+
+
+@functools.cache
+def moment_shape(n_classes: int) -> tuple[None, ...]:
     """Return a tuple as long as the number of classes whose three sums of a column are worked out together."""
     most = (REGISTERS - 2) // 3
-    return (0,) * (-(-n_classes // -(-n_classes // most)))
+    return (None,) * (-(-n_classes // -(-n_classes // most)))
 
 
 class _Vectors:
@@ -226,6 +233,46 @@ def add_gram_tile(typingctx, left, i, right, k, weights, w, rows, total, t, shap
 
 
 @intrinsic
+def add_product_tile(typingctx, data, d, values, w, step, rows, total, t, pitch, classes):
+    """Add to total[t:], rows of `pitch`, the sums over rows of values[row, class] x[row], in float64 throughout.
+
+    All arrays are flat. The columns x are a panel that begins at data[d]; values begin at `w`, `step` of a row.
+
+    Parameters
+    ----------
+    classes : as :func:`product_shape`
+    """
+    count, V, D = classes.count, lanes(np.dtype(data.dtype.name)), BYTES // 8
+    index = types.intp
+    signature = types.void(data, index, values, *[index] * 3, total, index, index, classes)
+
+    def codegen(context, builder, signature, given):
+        arrays, v = signature.args, _Vectors(context, builder, types.float64)
+        x = _pointer(context, builder, arrays[0], given[0], given[1])
+        factors = _pointer(context, builder, arrays[2], given[2], given[3])
+        out = _pointer(context, builder, arrays[6], given[6], given[7])
+        narrow, rows = ir.VectorType(x.type.pointee, D), given[5]
+
+        def vector(pointer):
+            value = builder.load(builder.bitcast(pointer, narrow.as_pointer()))
+            value.align = np.dtype(data.dtype.name).itemsize
+            return value if narrow == v.type else builder.fpext(value, v.type)
+
+        def terms(i):
+            row = builder.mul(i, ir.Constant(rows.type, V))
+            numbers = [vector(v.at(x, row, m)) for m in range(0, V, D)]
+            mine = v.at(factors, builder.mul(i, given[4]))
+            return [(v.spread(v.at(mine, m)), number) for m in range(count) for number in numbers]
+
+        for m, value in enumerate(v.sum_over_rows(rows, count * (V // D), terms)):
+            row = builder.mul(given[8], ir.Constant(rows.type, m // (V // D)))
+            v.add_to_memory(v.at(out, row, m % (V // D) * D), value)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
 def prefetch(typingctx, X, i, k):
     """Ask for X[i, k] to be brought to the second-level cache; rows of X have adjacent numbers."""
     signature = types.void(X, types.intp, types.intp)
@@ -257,9 +304,17 @@ def pack_vector(typingctx, X, i, k, center, weight, out, o, lanes):
 
 
 @intrinsic
-def pack_transposed(typingctx, X, i, last, k, center, out, o, lanes):
+def square(typingctx, X):
+    """Return the shape of a tile of V columns by one panel, of one class, for the type of X."""
+    V = lanes(np.dtype(X.dtype.name))
+    shape = types.Tuple([types.UniTuple(types.none, size) for size in (1, V, 1, V)])
+    return shape(X), lambda context, builder, signature, values: context.get_constant_null(shape)
+
+
+@intrinsic
+def pack_transposed(typingctx, X, i, last, k, center, out, o):
     """Write X[i:i + V, k:k + V] - center[k:k + V] to out[o:], transposed; rows after `last` are that one again."""
-    signature = types.void(X, *[types.intp] * 3, center, out, types.intp, lanes)
+    signature = types.void(X, *[types.intp] * 3, center, out, types.intp)
 
     def codegen(context, builder, signature, values):
         arrays, v, b = signature.args, _Vectors(context, builder, X.dtype), builder

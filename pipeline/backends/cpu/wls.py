@@ -147,7 +147,11 @@ def sums(
         xr = xw = sr = sw = None
         if totals:
             sw, sr = W.sum(axis=0, dtype=np.float64), R.sum(axis=0, dtype=np.float64)
-            both = blocks.products(X, center, np.hstack([R, W])) if q else np.zeros((0, 2 * J))
+            both, pairs = np.zeros((0, 2 * J)), np.hstack([R, W])
+            if q:
+                both = (
+                    panels.products(X, pairs) if isinstance(X, Panels) else blocks.products(X, center, pairs)
+                )
             xr, xw = both[:, :J], both[:, J:]
         return Sums(xr, xw, sr, sw, _grams(X, center, W[:, classes]))
 
@@ -265,10 +269,10 @@ def apply(X: Matrix, center: np.ndarray, coef: np.ndarray, intercept: np.ndarray
     """
     if coef.shape[1] > FEW:
         return _product(as_rows(X), center, coef, intercept)
-    out = np.empty((X.shape[0], coef.shape[1]), dtype=X.dtype)
     if isinstance(X, Panels) and not center.any():
-        panels.apply(X, np.ascontiguousarray(coef.T, dtype=np.float64), intercept.astype(np.float64), out)
-        return out
+        rows = np.ascontiguousarray(coef.T, dtype=np.float64)
+        return panels.apply(X, rows, intercept.astype(np.float64)).astype(X.dtype, copy=False)
+    out = np.empty((X.shape[0], coef.shape[1]), dtype=X.dtype)
     X, center = as_rows(X), center.astype(X.dtype, copy=False)
     kernels.apply_rows(X, center, np.ascontiguousarray(coef.T), intercept, out)
     return out

@@ -12,7 +12,6 @@ from threadpoolctl import ThreadpoolController
 
 from pipeline.backends import cholesky
 from pipeline.backends.cpu import wls_kernels as kernels
-from pipeline.backends.cpu.panels import Panels
 from pipeline.backends.cpu.wls_kernels import SEGMENTS
 
 BUFFER = 1 << 22  # numbers in a block of rows that BLAS multiplies with many columns at full speed
@@ -76,17 +75,13 @@ def share_segments(work: Callable[[int, int], Any], n: int, size: int) -> list[A
 
 
 def centred_blocks(
-    X: np.ndarray | Panels, center: np.ndarray, begin: int, end: int, size: int, dtype: np.dtype
+    X: np.ndarray, center: np.ndarray, begin: int, end: int, size: int, dtype: np.dtype
 ) -> Iterator[tuple]:
     """Yield (a, b, X[a:b] - center) for blocks of rows of at most about `size` numbers, in one reused buffer.
 
-    Where nothing is to be subtracted and the type is that of X, the rows are those of X itself. Panels are centred.
+    Where nothing is to be subtracted and the type is that of X, the rows are those of X itself.
     """
     rows = max(1, min(end - begin, size // max(X.shape[1], 1)))
-    if isinstance(X, Panels):
-        for a in range(begin, end, rows):
-            yield a, min(a + rows, end), X.rows(a, min(a + rows, end)).astype(dtype, copy=False)
-        return
     if dtype == X.dtype and not center.any():
         for a in range(begin, end, rows):
             yield a, min(a + rows, end), X[a : min(a + rows, end)]
@@ -98,7 +93,7 @@ def centred_blocks(
         yield a, b, buffer[: b - a]
 
 
-def products(X: np.ndarray | Panels, center: np.ndarray, V: np.ndarray) -> np.ndarray:
+def products(X: np.ndarray, center: np.ndarray, V: np.ndarray) -> np.ndarray:
     """Return (X - center)' V, float64 (q, columns of V), of factors in float64.
 
     These sums are few and cheap beside Gram matrices, and what they lose no refinement of the fit would bring back.
