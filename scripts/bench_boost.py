@@ -103,7 +103,9 @@ def statsmodels_seconds(design: Design, scores: Scores, learner: object, index: 
         ]
         return sum(seconds(fit) for fit in fits) * X.shape[1] * J / 20
     if step.gamma is not None:
-        X = design.backend.wls.random_features(X, rows.center, step.gamma, learner.n_components, index, 0)
+        X = np.asarray(
+            design.backend.wls.random_features(X, rows.center, step.gamma, step.coef.shape[0], index, 0)
+        )
     elif step.columns is not None:
         X = X[:, step.columns]
     return J * seconds(lambda: reference.fit(X, np.zeros(X.shape[1]), W[:, :1], R[:, :1], L2))

@@ -243,7 +243,7 @@ def test_normal_draws_are_standard_normal():
 def test_random_features_approximate_the_gaussian_kernel():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(30, 4))
-    phi = backends.get("cpu").wls.random_features(X, np.zeros(4), 0.2, 60_000, 3, 0)
+    phi = np.asarray(backends.get("cpu").wls.random_features(X, np.zeros(4), 0.2, 60_000, 3, 0))
     distance = ((X[:, None] - X[None]) ** 2).sum(axis=2)
     np.testing.assert_allclose(2.0 * phi @ phi.T / 60_000, np.exp(-0.2 * distance), atol=0.03)
 

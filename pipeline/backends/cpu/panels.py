@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.backends.cpu import wls_kernels as kernels
-from pipeline.backends.cpu.jit import light_kernel, prepare, summing_kernel
-from pipeline.backends.cpu.value_tiles import value_shape, value_tile
+from pipeline.backends.cpu.jit import light_kernel, prepare
+from pipeline.backends.cpu.value_tiles import add_product_tile, product_shape, value_shape, value_tile
 from pipeline.backends.cpu.vectors import ROWS, adjacent, lanes, prefetch, take
 
 
@@ -75,7 +75,7 @@ def gather_meanwhile(X: np.ndarray, columns: np.ndarray, center: np.ndarray) -> 
     taken = np.zeros(1, np.int64)
 
     def part(i: int) -> None:
-        _gather(*rows, found.data, taken, (0,) * V)
+        _gather(*rows, found.data, taken, (None,) * V)
 
     shared = kernels.Shared(part, min(blocks, kernels.threads()), parallel=n * q > kernels.SERIAL)
 
@@ -99,19 +99,21 @@ def ready(dtype: np.dtype, writeable: bool) -> None:
         vector,
         np.zeros((0, 1, 1, 1), dtype),
         np.zeros(1, np.int64),
-        (0,) * lanes(dtype),
+        (None,) * lanes(dtype),
     )
 
 
-def apply(X: Panels, coef: np.ndarray, intercept: np.ndarray, out: np.ndarray) -> None:
-    """Write X coef' + intercept to out (n, J), worked out in float64; coef (J, q), intercept (J,), both float64."""
+def apply(X: Panels, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
+    """Return X coef' + intercept, float64 (n, J); coef (J, q), intercept (J,), both float64."""
     shape = value_shape(len(coef))
     size = len(shape[1])
     wide = np.zeros((-(-len(coef) // size) * size, X.data.shape[1] * X.data.shape[3]))
     wide[: len(coef), : X.shape[1]] = coef
-    given, tile = (X.data, wide, intercept, out), len(shape[0]) * size
+    out, tile = np.empty((len(X), len(coef))), len(shape[0]) * size
+    given = X.data, wide, intercept, out
     prepare(_apply, *given, np.empty(tile), 0, 0, shape)
     kernels.share_rows(lambda a, b: _apply(*given, np.empty(tile), a, b, shape), len(X.data), X.size)
+    return out
 
 
 def residual_sums(
@@ -124,24 +126,28 @@ def residual_sums(
     W, R : (n, classes)
     coef, intercept : float64 (q, classes), (classes,)
     """
-    wide, q = _filled(X, np.ascontiguousarray(coef.T)), X.shape[1]
-    totals = np.zeros((kernels.SEGMENTS, len(wide), wide.shape[1] + 1))
+    values = apply(X, np.ascontiguousarray(coef.T), intercept)
+    values *= W
+    e = np.subtract(R, values, out=values)
+    return products(X, e), e.sum(axis=0)
+
+
+def products(X: Panels, V: np.ndarray) -> np.ndarray:
+    """Return X' V, float64 (q, k), of V (n, k), worked out in float64; rows are added in fixed segments."""
+    count, panels, columns = V.shape[1], X.data.shape[1], X.data.shape[3]
+    classes = product_shape(count, X.dtype)
+    size = len(classes)
+    values = np.zeros((len(X), -(-count // size) * size))
+    values[:, :count] = V
+    totals = np.zeros((kernels.SEGMENTS, values.shape[1], panels * columns))
     bounds = [len(X.data) * i // kernels.SEGMENTS for i in range(kernels.SEGMENTS + 1)]
-    prepare(_residuals, X.data, W, R, wide, intercept, totals[0], 0, 0)
+    prepare(_products, X.data, values, totals[0], 0, 0, classes)
     kernels.share(
-        lambda i: _residuals(X.data, W, R, wide, intercept, totals[i], bounds[i], bounds[i + 1]),
+        lambda i: _products(X.data, values, totals[i], bounds[i], bounds[i + 1], classes),
         kernels.SEGMENTS,
-        parallel=X.size * len(wide) > kernels.SERIAL,
+        parallel=X.size * count > kernels.SERIAL,
     )
-    total = np.add.reduce(totals)
-    return total[:, :q].T, total[:, -1]
-
-
-def _filled(X: Panels, coef: np.ndarray) -> np.ndarray:
-    """Return coef (J, q) with zeros for the columns that fill up the last panel."""
-    wide = np.zeros((len(coef), X.data.shape[1] * X.data.shape[3]))
-    wide[:, : coef.shape[1]] = coef
-    return wide
+    return np.add.reduce(totals)[:count, : X.shape[1]].T
 
 
 @light_kernel
@@ -191,17 +197,15 @@ def _apply(data, coef, intercept, out, found, begin, end, shape):
                         out[block * ROWS + r + m, first + j] = found[m * classes + j] + intercept[first + j]
 
 
-@summing_kernel
-def _residuals(data, W, R, coef, intercept, total, begin, end):
+@light_kernel
+def _products(data, values, total, begin, end, classes):
+    n, step = values.shape
     panels, V = data.shape[1], data.shape[3]
-    x = np.empty(panels * V)
+    flat, factors, out = data.reshape(-1), values.reshape(-1), total.reshape(-1)
     for block in range(begin, end):
-        left = W.shape[0] - block * ROWS
-        for r in range(ROWS if left > ROWS else left):
-            i = block * ROWS + r
-            for panel in range(panels):
-                for v in range(V):
-                    x[panel * V + v] = data[block, panel, r, v]
-            for j in range(coef.shape[0]):
-                e = R[i, j] - W[i, j] * kernels.value(x, coef, intercept, j)
-                kernels.add_products(x, e, total, j)
+        first = block * ROWS
+        rows = ROWS if n - first > ROWS else n - first
+        for j in range(0, step, len(classes)):
+            for c in range(panels):
+                d, t = (block * panels + c) * ROWS * V, (j * panels + c) * V
+                add_product_tile(flat, d, factors, first * step + j, step, rows, out, t, panels * V, classes)

@@ -6,7 +6,7 @@ vector operations. A panel is a block of rows of V columns, row after row, V bei
 sums of a block of rows are added in the precision of the rows and then to a float64 total.
 
 Sizes that the machine code depends on (classes, columns) are the lengths of tuples, so that Numba compiles and keeps
-a version for each.
+a version for each. They hold None: to take numbers out of such tuples cost a kernel .1 s more to compile.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pipeline.backends.cpu.vectors import (
 
 
 @functools.cache
-def gram_shape(n_classes: int, dtype: np.dtype) -> tuple[tuple[int, ...], ...]:
+def gram_shape(n_classes: int, dtype: np.dtype) -> tuple[tuple[None, ...], ...]:
     """Return (classes, columns, panels, lanes), tuples as long as a tile of Gram matrices is large in each direction.
 
     A product of two numbers serves all classes of the tile, so there are as many as registers allow; of a single class
@@ -41,20 +41,20 @@ def gram_shape(n_classes: int, dtype: np.dtype) -> tuple[tuple[int, ...], ...]:
     most = REGISTERS - 8 if REGISTERS > 16 else 12
     V = lanes(dtype)
     if n_classes == 1:
-        return (0,), (0,) * V, (0,) * max(1, 8 // V), (0,) * V
+        return (None,), (None,) * V, (None,) * max(1, 8 // V), (None,) * V
     chunks = -(-n_classes // min(12, most))
     classes = -(-n_classes // chunks)
     columns = 1
     while 2 * columns * (classes + 1) + 2 <= REGISTERS and 2 * columns <= min(V, 4):
         columns *= 2
-    return (0,) * classes, (0,) * columns, (0,), (0,) * V
+    return (None,) * classes, (None,) * columns, (None,), (None,) * V
 
 
 @functools.cache
-def moment_shape(n_classes: int) -> tuple[int, ...]:
+def moment_shape(n_classes: int) -> tuple[None, ...]:
     """Return a tuple as long as the number of classes whose three sums of a column are worked out together."""
     most = (REGISTERS - 2) // 3
-    return (0,) * (-(-n_classes // -(-n_classes // most)))
+    return (None,) * (-(-n_classes // -(-n_classes // most)))
 
 
 @intrinsic
@@ -103,6 +103,14 @@ def add_gram_tile(typingctx, left, i, right, k, weights, w, rows, total, t, shap
         return context.get_dummy_value()
 
     return signature, codegen
+
+
+@intrinsic
+def square(typingctx, X):
+    """Return the shape of a tile of V columns by one panel, of one class, for the type of X."""
+    V = lanes(np.dtype(X.dtype.name))
+    shape = types.Tuple([types.UniTuple(types.none, size) for size in (1, V, 1, V)])
+    return shape(X), lambda context, builder, signature, values: context.get_constant_null(shape)
 
 
 @intrinsic

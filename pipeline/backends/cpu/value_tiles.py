@@ -14,14 +14,21 @@ from pipeline.backends.cpu.vectors import BYTES, REGISTERS, ROWS, Vectors, lanes
 
 
 @functools.cache
-def value_shape(n_classes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def value_shape(n_classes: int) -> tuple[tuple[None, ...], tuple[None, ...]]:
     """Return (rows, classes), tuples as long as a tile of values is large in each direction."""
     chunks = -(-n_classes // (12 if REGISTERS > 16 else 6))
     classes = -(-n_classes // chunks)
     rows = 8
     while rows * (classes + 1) + 1 > REGISTERS:
         rows //= 2
-    return (0,) * rows, (0,) * classes
+    return (None,) * rows, (None,) * classes
+
+
+@functools.cache
+def product_shape(n_classes: int, dtype: np.dtype) -> tuple[None, ...]:
+    """Return a tuple as long as the number of classes of a tile of :func:`add_product_tile`."""
+    most = (REGISTERS - 4) * BYTES // 8 // lanes(dtype)
+    return (None,) * (-(-n_classes // -(-n_classes // most)))
 
 
 @intrinsic
@@ -75,6 +82,46 @@ def value_tile(typingctx, data, d, panels, coef, c, out, o, shape):
         zero = ir.Constant(ir.DoubleType(), -0.0)
         for m, value in enumerate(v.sum_over_rows(count, rows * classes, terms)):
             builder.store(builder.call(across, [zero, value], fastmath=("reassoc",)), v.at(target, m))
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def add_product_tile(typingctx, data, d, values, w, step, rows, total, t, pitch, classes):
+    """Add to total[t:], rows of `pitch`, the sums over rows of values[row, class] x[row], in float64 throughout.
+
+    All arrays are flat. The columns x are a panel that begins at data[d]; values begin at `w`, `step` of a row.
+
+    Parameters
+    ----------
+    classes : as :func:`product_shape`
+    """
+    count, V, D = classes.count, lanes(np.dtype(data.dtype.name)), BYTES // 8
+    index = types.intp
+    signature = types.void(data, index, values, *[index] * 3, total, index, index, classes)
+
+    def codegen(context, builder, signature, given):
+        arrays, v = signature.args, Vectors(context, builder, types.float64)
+        x = pointer(context, builder, arrays[0], given[0], given[1])
+        factors = pointer(context, builder, arrays[2], given[2], given[3])
+        out = pointer(context, builder, arrays[6], given[6], given[7])
+        narrow, rows = ir.VectorType(x.type.pointee, D), given[5]
+
+        def vector(pointer):
+            value = builder.load(builder.bitcast(pointer, narrow.as_pointer()))
+            value.align = np.dtype(data.dtype.name).itemsize
+            return value if narrow == v.type else builder.fpext(value, v.type)
+
+        def terms(i):
+            row = builder.mul(i, ir.Constant(rows.type, V))
+            numbers = [vector(v.at(x, row, m)) for m in range(0, V, D)]
+            mine = v.at(factors, builder.mul(i, given[4]))
+            return [(v.spread(v.at(mine, m)), number) for m in range(count) for number in numbers]
+
+        for m, value in enumerate(v.sum_over_rows(rows, count * (V // D), terms)):
+            row = builder.mul(given[8], ir.Constant(rows.type, m // (V // D)))
+            v.add_to_memory(v.at(out, row, m % (V // D) * D), value)
         return context.get_dummy_value()
 
     return signature, codegen

@@ -185,3 +185,37 @@ def pack_vector(typingctx, X, i, k, center, weight, out, o, lanes):
         return context.get_dummy_value()
 
     return signature, codegen
+
+
+@intrinsic
+def pack_transposed(typingctx, X, i, last, k, center, out, o):
+    """Write X[i:i + V, k:k + V] - center[k:k + V] to out[o:], transposed; rows after `last` are that one again."""
+    signature = types.void(X, *[types.intp] * 3, center, out, types.intp)
+
+    def codegen(context, builder, signature, values):
+        arrays, v, b = signature.args, Vectors(context, builder, X.dtype), builder
+        shift = v.load(pointer(context, builder, arrays[4], values[4], values[3]))
+        target = pointer(context, builder, arrays[5], values[5], values[6])
+        vectors = []
+        for m in range(v.size):
+            row = b.add(values[1], ir.Constant(values[1].type, m))
+            row = b.select(b.icmp_signed("<", row, values[2]), row, values[2])
+            vectors.append(
+                b.fsub(v.load(v.at(row_of(context, b, arrays[0], values[0], row), values[3])), shift)
+            )
+        mask, half = ir.VectorType(ir.IntType(32), v.size), v.size // 2
+        low, high = (
+            ir.Constant(mask, [m // 2 + first + v.size * (m % 2) for m in range(v.size)])
+            for first in (0, half)
+        )
+        for _ in range(
+            v.size.bit_length() - 1
+        ):  # of the halves, number by number in turns: log2 V times transposes
+            pairs = zip(vectors[:half], vectors[half:], strict=True)
+            vectors = [b.shuffle_vector(*pair, order) for pair in pairs for order in (low, high)]
+        for m, vector in enumerate(vectors):
+            stored = b.store(vector, b.bitcast(v.at(target, m * v.size), v.type.as_pointer()))
+            stored.align = np.dtype(X.dtype.name).itemsize
+        return context.get_dummy_value()
+
+    return signature, codegen

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.backends import fits, philox, triangle
-from pipeline.backends.cpu import panels, wls_systems
+from pipeline.backends.cpu import fourier, panels, wls_systems
 from pipeline.backends.cpu import wls_blocks as blocks
 from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu import wls_large as large
@@ -139,8 +139,9 @@ def sums(
         q, J = X.shape[1], W.shape[1]
         center = center.astype(X.dtype, copy=False)
         first, last, _ = classes.indices(J)
-        apart = q == 0 or (first, last) != (0, J) or np.count_nonzero(W) < SPARSE * W.size
-        if apart or center.any():
+        sparse = np.count_nonzero(W) < SPARSE * W.size
+        apart = q == 0 or (first, last) != (0, J) or sparse
+        if sparse or center.any():
             X = as_rows(X)
         if totals and not apart:
             gram, products, whole = weighted_sums(X, center, W, R, panels=q > SMALL_SYSTEM)
@@ -148,7 +149,11 @@ def sums(
         xr = xw = sr = sw = None
         if totals:
             sw, sr = W.sum(axis=0, dtype=np.float64), R.sum(axis=0, dtype=np.float64)
-            both = blocks.products(as_rows(X), center, np.hstack([R, W])) if q else np.zeros((0, 2 * J))
+            both, pairs = np.zeros((0, 2 * J)), np.hstack([R, W])
+            if q:
+                both = (
+                    panels.products(X, pairs) if isinstance(X, Panels) else blocks.products(X, center, pairs)
+                )
             xr, xw = both[:, :J], both[:, J:]
         return Sums(xr, xw, sr, sw, _grams(X, center, W[:, classes]))
 
@@ -284,20 +289,18 @@ def apply(X: Matrix, center: np.ndarray, coef: np.ndarray, intercept: np.ndarray
     penalty, the rounding of float32 products would show in the scores.
     """
     if coef.shape[1] > FEW:
-        return _product(as_rows(X), center, coef, intercept, cosine=False)
-    out = np.empty((X.shape[0], coef.shape[1]), dtype=X.dtype)
+        return _product(as_rows(X), center, coef, intercept)
     if isinstance(X, Panels) and not center.any():
-        panels.apply(X, np.ascontiguousarray(coef.T, dtype=np.float64), intercept.astype(np.float64), out)
-        return out
+        rows = np.ascontiguousarray(coef.T, dtype=np.float64)
+        return panels.apply(X, rows, intercept.astype(np.float64)).astype(X.dtype, copy=False)
+    out = np.empty((X.shape[0], coef.shape[1]), dtype=X.dtype)
     X, center = as_rows(X), center.astype(X.dtype, copy=False)
     kernels.apply_rows(X, center, np.ascontiguousarray(coef.T), intercept, out)
     return out
 
 
-def _product(
-    X: np.ndarray, center: np.ndarray, coef: np.ndarray, intercept: np.ndarray, cosine: bool
-) -> np.ndarray:
-    """Return (X - center) @ coef + intercept of many columns by BLAS, or the cosine of it."""
+def _product(X: np.ndarray, center: np.ndarray, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
+    """Return (X - center) @ coef + intercept of many columns by BLAS."""
     center = center.astype(X.dtype, copy=False)
     coef, intercept = np.ascontiguousarray(coef, dtype=X.dtype), intercept.astype(X.dtype, copy=False)
     out = np.empty((X.shape[0], coef.shape[1]), dtype=X.dtype)
@@ -306,8 +309,6 @@ def _product(
         for a, b, rows in blocks.centred_blocks(X, center, begin, end, blocks.BUFFER // 4, X.dtype):
             np.matmul(rows, coef, out=out[a:b])
             out[a:b] += intercept
-            if cosine:
-                np.cos(out[a:b], out=out[a:b])
 
     blocks.share_segments(segment, X.shape[0], X.size)
     return out
@@ -315,18 +316,22 @@ def _product(
 
 def projection(p: int, n_components: int, gamma: float, seed: int, index: int, dtype: np.dtype):
     """Return R (p, n_components) ~ N(0, 2 gamma) and b (n_components,) ~ U(0, 2 pi) of draw `index`."""
-    R = np.empty((p, n_components), dtype=dtype)
-    kernels.scaled_normal(R.reshape(-1), float(np.sqrt(2.0 * gamma)), philox.split_seed(seed), index)
-    return R, (2.0 * np.pi * philox.uniform(n_components, seed, index)).astype(dtype)
+    panels, phase = _drawn(p, n_components, gamma, seed, index, dtype)
+    return panels.transpose(1, 0, 2).reshape(p, -1)[:, :n_components], phase
+
+
+def _drawn(p: int, q: int, gamma: float, seed: int, index: int, dtype: np.dtype):
+    """Return what :func:`projection` does, R in panels (panels, p, V)."""
+    R = fourier.normal_panels(p, q, float(np.sqrt(2.0 * gamma)), seed, index, dtype)
+    return R, (2.0 * np.pi * philox.uniform(q, seed, index)).astype(dtype)
 
 
 def random_features(
     X: np.ndarray, center: np.ndarray, gamma: float, n_components: int, seed: int, index: int
-) -> np.ndarray:
-    """Return cos((X - center) @ R + b), shape (n, n_components), in the dtype of X.
+) -> Panels:
+    """Return cos((X - center) @ R + b), shape (n, n_components), in the dtype of X and the form of :func:`gather`.
 
     R ~ N(0, 2 gamma) and b ~ U(0, 2 pi) are drawn from (seed, index) and forgotten: random Fourier features
     of the Gaussian kernel exp(-gamma |x - y|^2) (Rahimi and Recht, NIPS 2007).
     """
-    R, b = projection(X.shape[1], n_components, gamma, seed, index, X.dtype)
-    return _product(X, center, R, b, cosine=True)
+    return fourier.features(X, center, *_drawn(X.shape[1], n_components, gamma, seed, index, X.dtype))

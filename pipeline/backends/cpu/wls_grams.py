@@ -207,10 +207,14 @@ class _Plan(NamedTuple):
         n, q = X.shape
         shape = gram_shape(classes, X.dtype)
         size, most = len(shape[0]), columns_of_a_block(q, classes)
-        both: tuple = ((0,) * (2 * size), (0,), (0,), shape[3])
+        both: tuple = ((None,) * (2 * size), (None,), (None,), shape[3])
         if isinstance(X, Panels):
-            shape = shape[0], shape[1], (0,), shape[3]
-            both = ((0,), (0, 0), (0,), shape[3]) if size == 1 else (shape[0], (0,), (0,), shape[3])
+            shape = shape[0], shape[1], (None,), shape[3]
+            both = (
+                ((None,), (None, None), (None,), shape[3])
+                if size == 1
+                else (shape[0], (None,), (None,), shape[3])
+            )
         rows = ROWS if classes > 1 or isinstance(X, Panels) else ROWS_OF_ONE
         unit = len(shape[3]) * len(shape[2])
         width = -(-q // (-(-q // most) * unit)) * unit  # equal blocks: no wider than whole panels make them

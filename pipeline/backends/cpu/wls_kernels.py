@@ -15,17 +15,11 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import numba
 import numpy as np
 
-from pipeline.backends.cpu.jit import kernel, light_kernel, light_summing_part, prepare, summing_kernel
-from pipeline.backends.philox import MULTIPLIER, NORMAL_STREAM, ROUNDS, WEYL
+from pipeline.backends.cpu.jit import light_kernel, light_summing_part, prepare, summing_kernel
 
 SEGMENTS = 8  # parts into which rows are cut, whatever the number of threads
 TILE = 32  # rows of a matrix that are transposed at a time
 SERIAL = 1 << 17  # numbers in a buffer up to which one thread fills it
-
-_M0, _M1 = np.uint64(MULTIPLIER[0]), np.uint64(MULTIPLIER[1])
-_W0, _W1 = np.uint64(WEYL[0]), np.uint64(WEYL[1])
-_LOW, _WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
-_STREAM = np.uint64(NORMAL_STREAM)
 
 
 @functools.cache
@@ -228,14 +222,6 @@ def normal_matrix(
     return out.T
 
 
-def scaled_normal(out: np.ndarray, scale: float, key: tuple[int, int], index: int) -> None:
-    """Fill the flat array `out` with scale * N(0, 1): the numbers of :func:`pipeline.backends.philox.normal`."""
-    k0, k1 = np.uint64(key[0]), np.uint64(key[1])
-    blocks = -(-out.size // 4)
-    prepare(_scaled_normal, out, scale, k0, k1, index, 0, blocks)
-    share_rows(lambda a, b: _scaled_normal(out, scale, k0, k1, index, a, b), blocks, 16 * out.size)
-
-
 @light_kernel
 def _center_rows(X, center, out):
     for i in range(X.shape[0]):
@@ -308,29 +294,3 @@ def _residual_rows(X, center, W, R, coef, intercept, total):
             x[k] = X[i, k] - center[k]
         for j in range(coef.shape[0]):
             add_products(x, R[i, j] - W[i, j] * value(x, coef, intercept, j), total, j)
-
-
-@light_kernel
-def _scaled_normal(out, scale, key0, key1, index, begin, end):
-    n = out.size
-    for block in range(begin, end):
-        c0, c1, c2, c3 = np.uint64(block) & _LOW, np.uint64(block) >> _WORD, np.uint64(index), _STREAM
-        k0, k1 = key0, key1
-        for _ in range(ROUNDS):
-            p0, p1 = _M0 * c0, _M1 * c2
-            c0, c1, c2, c3 = (p1 >> _WORD) ^ c1 ^ k0, p1 & _LOW, (p0 >> _WORD) ^ c3 ^ k1, p0 & _LOW
-            k0, k1 = (k0 + _W0) & _LOW, (k1 + _W1) & _LOW
-        radius = np.sqrt(-2.0 * np.log((np.float64(c0) + 0.5) * 2.0**-32))
-        angle = 2.0 * np.pi * ((np.float64(c1) + 0.5) * 2.0**-32)
-        z0, z1 = radius * np.cos(angle), radius * np.sin(angle)
-        radius = np.sqrt(-2.0 * np.log((np.float64(c2) + 0.5) * 2.0**-32))
-        angle = 2.0 * np.pi * ((np.float64(c3) + 0.5) * 2.0**-32)
-        z2, z3 = radius * np.cos(angle), radius * np.sin(angle)
-        at = 4 * block
-        out[at] = scale * z0
-        if at + 1 < n:
-            out[at + 1] = scale * z1
-        if at + 2 < n:
-            out[at + 2] = scale * z2
-        if at + 3 < n:
-            out[at + 3] = scale * z3

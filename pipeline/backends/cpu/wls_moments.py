@@ -48,7 +48,7 @@ def weighted_moments(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.nda
     bounds = [-(-n // ROWS) * i // segments * ROWS for i in range(segments)] + [n]
     # of one piece: from the threads that write it, the system would want the memory back each time, and fill it anew
     total = np.empty((segments, chunks, panels, 3 * size * V))
-    shape = classes, (0,) * V
+    shape = classes, (None,) * V
     prepare(_add_moments, X, shift, weights, 0, n, 0, 0, shape, total[0])
 
     def task(i: int) -> None:

@@ -16,7 +16,7 @@ MOST = 256  # unknowns up to which this is faster than LAPACK: a system lies in 
 # meanwhile is worth more
 WORTH = 1 << 26
 SIDE = 8  # rows that are subtracted from those below at a time, and a multiple of a vector's numbers
-ONE, TWO, ALL = (0,), (0,) * 2, (0,) * SIDE
+ONE, TWO, ALL = (None,), (None,) * 2, (None,) * SIDE
 
 
 class Solved(NamedTuple):
