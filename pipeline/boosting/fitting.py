@@ -290,4 +290,6 @@ class BaseLogitBoost(BaseEstimator):
         self._linear = None
         if self.learner != "random_features":
             self._linear = LinearModel.from_steps(history.steps, p, J)
-        self.feature_importances_ = importances(self._linear, history.steps, variance, self.seed_)
+        self.feature_importances_ = importances(
+            backend, self._linear, history.steps, variance, self.seed_, self.dtype_
+        )

@@ -130,13 +130,14 @@ def reduce(work: Work) -> Count:
 def _loop(work: Work) -> Count:
     """Return the work between the parts of a round: steps made symmetric, and at the end the features' importances.
 
-    Those of random features draw each round's projection again, in float64 by NumPy.
+    Those of random features draw each round's projection again, and square it in float64, some rows at a time.
     """
     once = Count(operations=3.0 * work.columns * work.classes, number_bytes=8).times(work.rounds)
     if work.learner != "random_features":
         return once
     entries = float(work.rounds * work.inputs * work.columns)
-    drawn = Count(8 * 6 * entries, 4 * entries, 8 * 3 * entries / work.rounds)
+    s = work.number_bytes
+    drawn = Count(2 * s * entries, 4 * entries, s * entries / work.rounds)
     return replace(once + drawn, kind="memory")
 
 
