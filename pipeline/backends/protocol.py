@@ -174,10 +174,10 @@ class WlsModule(Protocol):
     def apply(self, X: Array, center: Array, coef: Array, intercept: Array) -> Array:
         """Return (X - center) @ coef + intercept, shape (n, J), in the dtype of X."""
 
-    def projection(
+    def frequencies(
         self, p: int, n_components: int, gamma: float, seed: int, index: int, dtype: Any
-    ) -> tuple[Array, Array]:
-        """Return R (p, n_components) ~ N(0, 2 gamma) and b (n_components,) ~ U(0, 2 pi) of draw `index`."""
+    ) -> Array:
+        """Return R (p, n_components) ~ N(0, 2 gamma) of draw `index`."""
 
     def random_features(
         self, X: Array, center: Array, gamma: float, n_components: int, seed: int, index: int

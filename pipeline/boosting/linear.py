@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import functools
+import itertools
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -10,6 +12,8 @@ from pipeline.boosting.steps import Step
 
 if TYPE_CHECKING:
     from pipeline.backends.protocol import Backend
+
+Array = Any
 
 SOME = 512  # rows of a matrix of random features that are squared at a time
 
@@ -68,27 +72,32 @@ def importances(
     if linear is not None:
         slope = np.abs(linear.coef).mean(axis=1)
     else:
-        square = np.zeros(variance.size)
-        for step in steps:
-            square += _squares(backend, step, variance.size, seed, dtype)
+        square = np.asarray(backend.get(_squares(backend, steps, variance.size, seed, dtype)))
         slope = np.sqrt(square)
     value = slope * np.sqrt(variance)
     total = value.sum()
     return value / total if total > 0.0 else value
 
 
-def _squares(backend: Backend, step: Step, p: int, seed: int, dtype: str) -> np.ndarray:
-    """Return sum_c coef_c^2 R_kc^2 / 2 of a step's matrix R (p, components), float64 (p,), in host memory."""
-    xp, weight = backend.xp, backend.put((step.coef**2).mean(axis=1) / 2.0)
+def _squares(backend: Backend, steps: list[Step], p: int, seed: int, dtype: str) -> Array:
+    """Return sum_c coef_c^2 R_kc^2 / 2, added over the steps' matrices R (p, components): float64 (p,)."""
+    xp, total = backend.xp, backend.xp.zeros(p)
+    if not steps:
+        return total
+    sizes = [step.coef.shape[0] for step in steps]
+    weights = backend.put(np.concatenate([(step.coef**2).mean(axis=1) / 2.0 for step in steps]))
 
-    def work() -> np.ndarray:
-        found = []
-        R, _ = backend.wls.projection(p, weight.size, step.gamma or 0.0, seed, step.index, np.dtype(dtype))
+    def work(step: Step, weight: Array) -> Array:
+        R = backend.wls.frequencies(p, weight.size, step.gamma or 0.0, seed, step.index, np.dtype(dtype))
+        found = [xp.zeros(0)]
         for first in range(
             0, p, SOME
         ):  # R itself takes a twentieth of the features, and nothing else as much
             rows = xp.astype(R[first : first + SOME, :], xp.float64)
             found.append(xp.matmul(rows * rows, weight))
-        return np.asarray(backend.get(xp.concat(found)))
+        return xp.concat(found)
 
-    return backend.in_room(work, f"the importances of {p} features")
+    for step, end in zip(steps, itertools.accumulate(sizes), strict=True):
+        one = functools.partial(work, step, weights[end - step.coef.shape[0] : end])
+        total = total + backend.in_room(one, f"the importances of {p} features")
+    return total

@@ -314,16 +314,20 @@ def _product(X: np.ndarray, center: np.ndarray, coef: np.ndarray, intercept: np.
     return out
 
 
+def frequencies(p: int, n_components: int, gamma: float, seed: int, index: int, dtype: np.dtype):
+    """Return R (p, n_components) ~ N(0, 2 gamma) of draw `index`."""
+    panels = fourier.normal_panels(p, n_components, float(np.sqrt(2.0 * gamma)), seed, index, dtype)
+    return panels.transpose(1, 0, 2).reshape(p, -1)[:, :n_components]
+
+
 def projection(p: int, n_components: int, gamma: float, seed: int, index: int, dtype: np.dtype):
     """Return R (p, n_components) ~ N(0, 2 gamma) and b (n_components,) ~ U(0, 2 pi) of draw `index`."""
-    panels, phase = _drawn(p, n_components, gamma, seed, index, dtype)
-    return panels.transpose(1, 0, 2).reshape(p, -1)[:, :n_components], phase
+    R = frequencies(p, n_components, gamma, seed, index, dtype)
+    return R, _phases(n_components, seed, index, dtype)
 
 
-def _drawn(p: int, q: int, gamma: float, seed: int, index: int, dtype: np.dtype):
-    """Return what :func:`projection` does, R in panels (panels, p, V)."""
-    R = fourier.normal_panels(p, q, float(np.sqrt(2.0 * gamma)), seed, index, dtype)
-    return R, (2.0 * np.pi * philox.uniform(q, seed, index)).astype(dtype)
+def _phases(n_components: int, seed: int, index: int, dtype: np.dtype) -> np.ndarray:
+    return (2.0 * np.pi * philox.uniform(n_components, seed, index)).astype(dtype)
 
 
 def random_features(
@@ -334,4 +338,5 @@ def random_features(
     R ~ N(0, 2 gamma) and b ~ U(0, 2 pi) are drawn from (seed, index) and forgotten: random Fourier features
     of the Gaussian kernel exp(-gamma |x - y|^2) (Rahimi and Recht, NIPS 2007).
     """
-    return fourier.features(X, center, *_drawn(X.shape[1], n_components, gamma, seed, index, X.dtype))
+    R = fourier.normal_panels(X.shape[1], n_components, float(np.sqrt(2.0 * gamma)), seed, index, X.dtype)
+    return fourier.features(X, center, R, _phases(n_components, seed, index, X.dtype))

@@ -90,10 +90,12 @@ def solve_regular(
     prepare(_solve, *given, factors, np.zeros((0, width)), least, 0, 0)
     kernels.share(task, tasks, parallel)
     regular &= least**2 > max(q, 8) * eps
-    coef = (right * scale).T
-    intercept = (sr - (mine * coef.T).sum(axis=1)) / safe
+    beta = right * scale
+    intercept = (sr - (mine * beta).sum(axis=1)) / safe
     left = (used / np.where(regular[:, None], raw + l2, 1.0)).min(axis=1, initial=1.0)
-    return Solved(regular, coef, intercept, left * np.minimum(least, 1.0) ** 2, scale, factors)
+    return Solved(
+        regular, np.ascontiguousarray(beta.T), intercept, left * np.minimum(least, 1.0) ** 2, scale, factors
+    )
 
 
 @light_part

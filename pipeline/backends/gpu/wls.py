@@ -314,12 +314,18 @@ def apply(X: Any, center: Any, coef: Any, intercept: Any) -> Any:
     return out
 
 
-def projection(p: int, n_components: int, gamma: float, seed: int, index: int, dtype: Any):
-    """Return R (p, n_components) ~ N(0, 2 gamma) and b (n_components,) ~ U(0, 2 pi) of draw `index`."""
+def frequencies(p: int, n_components: int, gamma: float, seed: int, index: int, dtype: Any):
+    """Return R (p, n_components) ~ N(0, 2 gamma) of draw `index`."""
     R = cp.empty((p, n_components), dtype=dtype)
     key0, key1 = philox.split_seed(seed)
     plan = wls_plan.scaled_normal(R.dtype, R.size)
     launch.run(plan, R, R.size, float(np.sqrt(2.0 * gamma)), key0, key1, index)
+    return R
+
+
+def projection(p: int, n_components: int, gamma: float, seed: int, index: int, dtype: Any):
+    """Return R (p, n_components) ~ N(0, 2 gamma) and b (n_components,) ~ U(0, 2 pi) of draw `index`."""
+    R = frequencies(p, n_components, gamma, seed, index, dtype)
     shift = 2.0 * np.pi * philox.uniform(n_components, seed, index)
     return R, cp.asarray(shift.astype(dtype))
 

@@ -149,10 +149,16 @@ def apply(X: np.ndarray, center: np.ndarray, coef: np.ndarray, intercept: np.nda
     return ((X.astype(np.float64) - center) @ coef + intercept).astype(X.dtype)
 
 
+def frequencies(p: int, n_components: int, gamma: float, seed: int, index: int, dtype: np.dtype):
+    """Return R (p, n_components) ~ N(0, 2 gamma) of draw `index`."""
+    R = np.sqrt(2.0 * gamma) * philox.normal(p * n_components, seed, index).reshape(p, n_components)
+    return R.astype(dtype)
+
+
 def projection(p: int, n_components: int, gamma: float, seed: int, index: int, dtype: np.dtype):
     """Return R (p, n_components) ~ N(0, 2 gamma) and b (n_components,) ~ U(0, 2 pi) of draw `index`."""
-    R = np.sqrt(2.0 * gamma) * philox.normal(p * n_components, seed, index).reshape(p, n_components)
-    return R.astype(dtype), (2.0 * np.pi * philox.uniform(n_components, seed, index)).astype(dtype)
+    R = frequencies(p, n_components, gamma, seed, index, dtype)
+    return R, (2.0 * np.pi * philox.uniform(n_components, seed, index)).astype(dtype)
 
 
 def random_features(
