@@ -167,6 +167,14 @@ def test_sums_do_not_depend_on_threads(threads):
         np.testing.assert_array_equal(wls_grams.weighted_sums(X, center, W, R).gram, wanted)
 
 
+@pytest.mark.parametrize("J", [11, 43])
+def test_sets_of_two_sizes_give_the_very_sums(monkeypatch, J):
+    X, center, W, R = problem(600, 50, J, "float32", 9)
+    wanted = wls_moments.weighted_moments(X, center, W, R)
+    monkeypatch.setattr(wls_moments, "WORTH", 0)
+    np.testing.assert_array_equal(wls_moments.weighted_moments(X, center, W, R), wanted)
+
+
 @pytest.mark.parametrize("registers", [(64, 32), (32, 16), (16, 32), (16, 16)])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_tiles_fit_the_registers_of_every_processor(monkeypatch, registers, dtype):
