@@ -1,4 +1,4 @@
-"""The cpu backend: Numba kernels for pixels, BLAS for the weighted least squares."""
+"""The cpu backend: Numba kernels for pixels and for weighted least squares, BLAS for products with many columns."""
 
 from __future__ import annotations
 

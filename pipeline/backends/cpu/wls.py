@@ -1,7 +1,7 @@
-"""Weighted least squares by BLAS: Gram matrices in blocks of rows, float64 factorisations.
+"""Weighted least squares: sums over rows by register tiles, systems in float64 or improved to it.
 
-No function makes an array of the size of X: rows are centred and scaled into one small buffer, and BLAS adds
-each buffer's contribution to the Gram matrix (syrk) or to the sums (gemm).
+No function makes an array of the size of X: columns of a round are gathered or drawn into panels that tiles multiply,
+and where all columns are multiplied, blocks of rows go through small buffers.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def fit(
     always taken in float64, and in float32 where a class's margin (see Factor) is small: without it six rounds of
     ``full`` or ``random_features`` differed by 3e-6 to 9e-6 between two orders of the rows, with it by 2e-7.
 
-    A small system does not keep two BLAS threads busy, so small ones are solved side by side, a class each. Of large
-    systems there is one at a time.
+    Systems of up to 256 columns are solved together (``wls_systems``), of up to 768 side by side, a class each: one does
+    not keep two threads busy. Of larger ones there is one at a time.
     """
     return fits.fit(np, sys.modules[__name__], _Given(X, center, W, R, gram_precision), l2)
 

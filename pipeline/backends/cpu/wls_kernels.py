@@ -1,4 +1,4 @@
-"""Kernels that feed BLAS: rows are gathered, centred and scaled into small reused buffers, on several threads.
+"""Kernels over rows: centred into small reused buffers, multiplied, summed; and the threads that share them.
 
 Each is a serial Numba function that releases the GIL; rows are shared out among threads in static chunks. Small
 buffers are filled by the calling thread: waking another would cost more than it saves.
