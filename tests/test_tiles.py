@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import wait
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -392,3 +396,39 @@ def test_what_fails_on_another_thread_is_told():
     shared = wls_kernels.Shared(work, 20, parallel=True)
     with pytest.raises(RuntimeError, match="seven"):
         shared.finish()
+
+
+@pytest.mark.parametrize("started", [0, 1])
+def test_an_interrupt_while_work_is_handed_out_leaves_no_thread_taken(monkeypatch, started):
+    """The next work gets all four threads again: after such a fit all that followed ran on one."""
+    handed, pool = [], wls_kernels._pool()
+
+    def submit(work):
+        if len(handed) == started:
+            raise KeyboardInterrupt
+        handed.append(pool.submit(work))
+        return handed[-1]
+
+    monkeypatch.setattr(wls_kernels.numba, "get_num_threads", lambda: 4)
+    with monkeypatch.context() as patch:
+        patch.setattr(wls_kernels, "_pool", lambda: SimpleNamespace(submit=submit))
+        with pytest.raises(KeyboardInterrupt):
+            wls_kernels.Shared(lambda i: None, 4, parallel=True)
+    wait(handed)
+    assert wls_kernels._threads(4, parallel=True) == 4
+
+
+def test_threads_at_work_are_not_waited_for(monkeypatch):
+    monkeypatch.setattr(wls_kernels.numba, "get_num_threads", lambda: 2)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work(i):
+        begun.set()
+        assert go_on.wait(60)
+
+    shared = wls_kernels.Shared(work, 2, parallel=True)
+    assert begun.wait(60)
+    assert wls_kernels._threads(2, parallel=True) == 1
+    go_on.set()
+    shared.finish()
+    assert wls_kernels._threads(2, parallel=True) == 2

@@ -10,7 +10,7 @@ import functools
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import numba
 import numpy as np
@@ -29,14 +29,24 @@ def _pool() -> ThreadPoolExecutor:
 
 
 class _Background:
-    """How many of them work for somebody who has not asked for the result yet."""
+    """Those of them that work for somebody who may not have asked for the result yet.
+
+    They are looked at, not counted up and down: an interrupt between a count and the work that would undo it left the
+    process with one thread for good.
+    """
 
     def __init__(self) -> None:
-        self.lock, self.threads = threading.Lock(), 0
+        self.lock, self.work = threading.Lock(), list[Future]()
 
-    def add(self, count: int) -> None:
+    def add(self, work: list[Future]) -> None:
         with self.lock:
-            self.threads += count
+            self.work += work
+
+    @property
+    def threads(self) -> int:
+        with self.lock:
+            self.work = [one for one in self.work if not one.done()]
+            return len(self.work)
 
 
 _background = _Background()
@@ -106,8 +116,8 @@ class Shared:
     def __init__(self, work: Callable[[int], None], count: int, parallel: bool) -> None:
         self._work, self._tasks, self._lock = work, iter(range(count)), threading.Lock()
         threads = _threads(count, parallel)
-        _background.add(threads - 1)
-        self._others = [_pool().submit(self._beside) for _ in range(1, threads)]
+        self._others = [_pool().submit(self._part) for _ in range(1, threads)]
+        _background.add(self._others)
 
     def _run(self) -> None:
         while True:
@@ -116,12 +126,6 @@ class Shared:
             if i is None:
                 return
             self._work(i)
-
-    def _beside(self) -> None:
-        try:
-            self._part()
-        finally:
-            _background.add(-1)
 
     def _part(self) -> None:
         _sharing.busy = True
