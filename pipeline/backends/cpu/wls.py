@@ -94,8 +94,8 @@ def fit(
     always taken in float64, and in float32 where a class's margin (see Factor) is small: without it six rounds of
     ``full`` or ``random_features`` differed by 3e-6 to 9e-6 between two orders of the rows, with it by 2e-7.
 
-    Systems of up to 256 columns are solved together (``wls_systems``), of up to 768 side by side, a class each: one does
-    not keep two threads busy. Of larger ones there is one at a time.
+    Systems of up to 256 columns are solved together (``wls_systems``), of up to 768 side by side, a class each: one
+    does not keep two threads busy. Of larger ones there is one at a time.
     """
     return fits.fit(np, sys.modules[__name__], _Given(X, center, W, R, gram_precision), l2)
 
