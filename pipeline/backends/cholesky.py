@@ -138,7 +138,7 @@ def factorise_upper(matrix: np.ndarray, share: Share | None = None) -> int:
     Notes
     -----
     OpenBLAS's own threads wait for more work for .1 s, in a loop that takes a core from whoever has threads of his own:
-    10 classes of 3240 columns lost .4 s of 7 so.
+    10 classes of 3240 columns lost .4 s of 7 so, before they had panels (:mod:`pipeline.backends.cholesky_panels`).
     """
     q, blocks = len(matrix), _checked(matrix)
     if share is None or q <= 2 * BLOCK:

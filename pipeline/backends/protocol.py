@@ -1,7 +1,8 @@
-"""What every backend folder offers. The three folders hold the same files with the same functions.
+"""What every backend folder offers: the modules named here have the same functions in all three.
 
-A backend is a Python package; its attributes are the array namespace, the two transfers and four modules:
-``preprocess``, ``hog``, ``pca`` and ``wls``. A test compares the signatures of the folders.
+A backend is a Python package; its attributes are the array namespace, transfers, and the modules ``preprocess``,
+``hog``, ``pca`` and ``wls``; ``scores``, ``clock`` and ``gather_meanwhile`` are None where it has none. A test compares
+the signatures of the folders.
 """
 
 from __future__ import annotations

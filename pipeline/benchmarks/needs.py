@@ -132,7 +132,7 @@ NEEDS = {
     "cupy": Need("cupy", "hogboost[gpu-cu12]", _gpu_backend, _cupy_driver),
     "numba-cuda": Need("numba.cuda", "numba-cuda[cu12]", _numba_cuda, _numba_driver),
     "pycuda": Need("pycuda", "pycuda", _pycuda, _driver),
-    "opencv": Need("cv2", "opencv-python-headless"),
+    "opencv": Need("cv2", "opencv-python-headless<5"),
     "opencv-hog": Need("cv2", "opencv-python-headless<5", _opencv_hog),
 }
 

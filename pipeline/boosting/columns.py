@@ -80,11 +80,6 @@ class Columns:
         self.of(basis, X, "columns")
         self._next, self._kept = self._kept, kept
 
-    @property
-    def prepared(self) -> bool:
-        """Whether columns of a basis to come are made."""
-        return self._next is not None
-
     def forget(self) -> None:
         """Let go of the columns that are kept, not of those to come."""
         self._kept = None

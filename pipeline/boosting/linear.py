@@ -62,7 +62,8 @@ def importances(
 
     A feature's importance is its standard deviation times the size of the score's derivative by it: the mean of
     |coef| over classes for a linear model. For random features phi = cos(x'R + b) the root mean square of the
-    derivative, -sum_c coef_c R_kc sin(.), is taken over independent uniform phases: sqrt(sum_c coef_c^2 R_kc^2 / 2).
+    derivative, -sum_c coef_c R_kc sin(.), is taken over classes and independent uniform phases: that of the mean over
+    classes of sum_c coef_c^2 R_kc^2 / 2.
 
     Parameters
     ----------
@@ -80,7 +81,10 @@ def importances(
 
 
 def _squares(backend: Backend, steps: list[Step], p: int, seed: int, dtype: str) -> Array:
-    """Return sum_c coef_c^2 R_kc^2 / 2, added over the steps' matrices R (p, components): float64 (p,)."""
+    """Return sum_c w_c R_kc^2 / 2, w_c the mean of coef_c^2 over classes, added over the steps: float64 (p,).
+
+    R (p, components) is a step's matrix.
+    """
     xp, total = backend.xp, backend.xp.zeros(p)
     if not steps:
         return total

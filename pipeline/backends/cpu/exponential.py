@@ -66,7 +66,7 @@ def exponentials(typingctx, x, count):
 
 
 @intrinsic
-def answers(typingctx, e, total, own, s, count, z_max, floor, gradient):
+def weights_and_responses(typingctx, e, total, own, s, count, z_max, floor, gradient):
     """Overwrite e with the weights, and `total` with the weighted responses, of `count` scores.
 
     Parameters

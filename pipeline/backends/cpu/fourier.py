@@ -1,6 +1,6 @@
 """Random Fourier features cos(x'R + b): drawn, multiplied and written in panels, a few rows at a time.
 
-Drawing R, 3240 x 512, took 16.4 ms of a round on two threads with the library's functions and takes 2 to 3 with those
+Drawing R, 3240 x 512, took 18.5 ms of a round on two threads with the library's functions and takes 3.6 with those
 of ``vector_functions.py``. The product is that of register tiles: no number of X R is stored before its cosine is.
 """
 

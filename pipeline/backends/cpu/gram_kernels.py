@@ -23,7 +23,7 @@ def _pack(X, center, rows, weights, m, begin, end, lanes, out):
         for i in range(m):
             prefetch(X, rows[i], later)
             if k + V <= q:
-                pack_vector(X, rows[i], k, center, weights[i], out, o, lanes)
+                pack_vector(X, rows[i], k, center, weights[i], out, o)
             else:
                 for v in range(V):
                     out[o + v] = weights[i] * (X[rows[i], k + v] - center[k + v]) if k + v < q else 0
@@ -125,7 +125,7 @@ def add_panel_products(data, n, W, R, begin, end, a, b, width, shape, both, tile
 
 
 @kernel
-def add_panel_products_of_one(data, n, W, R, begin, end, a, b, width, shape, both, tiles, sums, _):
+def add_panel_products_of_one(data, n, W, R, begin, end, a, b, width, shape, both, tiles, sums, ones):
     """As :func:`add_panel_products`, for one class: its weights are in the first factor, which is copied."""
     shape, _ = shape
     _, columns, _, lanes = shape

@@ -59,9 +59,9 @@ class Vectors:
             pointer = self.builder.gep(pointer, [number])
         return pointer
 
-    def load(self, pointer: Any, type_: Any = None) -> Any:
+    def load(self, pointer: Any) -> Any:
         """Load a vector from any place where a number may lie."""
-        value = self.builder.load(self.builder.bitcast(pointer, (type_ or self.type).as_pointer()))
+        value = self.builder.load(self.builder.bitcast(pointer, self.type.as_pointer()))
         value.align = 4 if self.number == ir.FloatType() else 8
         return value
 
@@ -170,9 +170,9 @@ def take(typingctx, counter):
 
 
 @intrinsic
-def pack_vector(typingctx, X, i, k, center, weight, out, o, lanes):
+def pack_vector(typingctx, X, i, k, center, weight, out, o):
     """Write weight (X[i, k:k + V] - center[k:k + V]) to out[o:o + V]; rows of X have adjacent numbers."""
-    signature = types.void(X, types.intp, types.intp, center, X.dtype, out, types.intp, lanes)
+    signature = types.void(X, types.intp, types.intp, center, X.dtype, out, types.intp)
 
     def codegen(context, builder, signature, values):
         arrays, v = signature.args, Vectors(context, builder, X.dtype)

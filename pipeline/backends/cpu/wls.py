@@ -89,7 +89,8 @@ def fit(
     Notes
     -----
     The intercept is eliminated through the weighted means. The products in a Gram matrix have the precision of X; its
-    factorisation is in float64. One step of refinement with residuals taken from X in float64 (the corrected
+    factorisation is in float64, of float32 rows of more than 768 columns in float32, its solutions improved to
+    float64's accuracy. One step of refinement with residuals taken from X in float64 (the corrected
     seminormal equations; Bjorck, Linear Algebra Appl. 88/89, 1987) brings the accuracy of a QR factorisation. It is
     always taken in float64, and in float32 where a class's margin (see Factor) is small: without it six rounds of
     ``full`` or ``random_features`` differed by 3e-6 to 9e-6 between two orders of the rows, with it by 2e-7.
@@ -224,11 +225,10 @@ def solve(sums: Sums, l2: float, precision: str) -> tuple[WlsFit, list[Factor] |
     if q > SMALL_SYSTEM:
         for i in others:
             of_class(i)
-    elif len(others):  # below 200 columns half of the time is Python's, which runs in one thread at a time
+    elif len(others):
+        parallel = len(others) * q**3 > wls_systems.WORTH
         with blocks.one_blas_thread:
-            kernels.share(
-                lambda k: of_class(others[k]), len(others), parallel=count * q**3 > wls_systems.WORTH
-            )
+            kernels.share(lambda k: of_class(others[k]), len(others), parallel)
     fit = WlsFit(coef, intercept, rank, ladder)
     if precision != "float64" and margin.min() >= DELICATE:
         return fit, None
@@ -276,7 +276,7 @@ def componentwise_sums(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.n
 
     Notes
     -----
-    6 n p J operations by register tiles; X is read once.
+    6 n p J operations by register tiles; X is read once for each group of classes, of up to ten classes once.
     """
     sums = weighted_moments(X, center.astype(X.dtype, copy=False), W, R)
     return ComponentwiseSums(sums[0].T, sums[1].T, sums[2].T)
@@ -318,12 +318,6 @@ def frequencies(p: int, n_components: int, gamma: float, seed: int, index: int, 
     """Return R (p, n_components) ~ N(0, 2 gamma) of draw `index`."""
     panels = fourier.normal_panels(p, n_components, float(np.sqrt(2.0 * gamma)), seed, index, dtype)
     return panels.transpose(1, 0, 2).reshape(p, -1)[:, :n_components]
-
-
-def projection(p: int, n_components: int, gamma: float, seed: int, index: int, dtype: np.dtype):
-    """Return R (p, n_components) ~ N(0, 2 gamma) and b (n_components,) ~ U(0, 2 pi) of draw `index`."""
-    R = frequencies(p, n_components, gamma, seed, index, dtype)
-    return R, _phases(n_components, seed, index, dtype)
 
 
 def _phases(n_components: int, seed: int, index: int, dtype: np.dtype) -> np.ndarray:

@@ -205,25 +205,24 @@ def normal_matrix(
     l2: float,
     dtype: str = "float64",
 ) -> np.ndarray:
-    """As :func:`pipeline.backends.solve.normal_matrix`, written to the upper triangle of `gram` itself.
+    """As :func:`pipeline.backends.solve.normal_matrix`, in float64 and written to the upper triangle of `gram` itself.
 
-    At 512 columns a new matrix took as long as its factorisation: the system fills new memory with zeros first. Above
-    the diagonal of a float64 matrix the float32 one has room: its column j begins where the other's does. Only the
-    first number of both lies in the same place: half of it becomes the other, and it stays finite.
+    At 512 columns a new matrix took as long as its factorisation: the system fills new memory with zeros first.
     """
+    if dtype != "float64":
+        raise ValueError("systems with factors in float32 have their own: see wls_large")
     q = xw.size
     given = gram.T  # in C order, what lies below the diagonal in Fortran order lies above it
-    out = given if dtype == "float64" else given.view(np.float32)[:, :q]
     factor = -1.0 / sw if sw > 0.0 else 0.0
-    prepare(_normal_tiles, given, diagonal, xw, factor, scale, l2, 0, q, out)
+    prepare(_normal_tiles, given, diagonal, xw, factor, scale, l2, 0, q)
     tasks = 1 if q * q <= SERIAL else 4 * SEGMENTS
     bounds = [-(-q // TILE) * i // tasks * TILE for i in range(tasks)] + [q]
     share(
-        lambda i: _normal_tiles(given, diagonal, xw, factor, scale, l2, bounds[i], bounds[i + 1], out),
+        lambda i: _normal_tiles(given, diagonal, xw, factor, scale, l2, bounds[i], bounds[i + 1]),
         tasks,
         tasks > 1,
     )
-    return out.T
+    return gram
 
 
 @light_kernel
@@ -248,17 +247,17 @@ def _sum_rows(X, s, center, squared, total):
 
 
 @light_kernel
-def _normal_tiles(gram, diagonal, xw, factor, scale, l2, begin, end, out):
-    """Write the normal matrix of rows begin:end of the upper triangle, transposed, to the lower one of `out`."""
+def _normal_tiles(gram, diagonal, xw, factor, scale, l2, begin, end):
+    """Write the normal matrix of rows begin:end of the upper triangle, transposed, to the lower one."""
     q = gram.shape[1]
     for i in range(begin, end):
-        out[i, i] = (diagonal[i] + factor * xw[i] * xw[i] + l2) * (scale[i] * scale[i])
+        gram[i, i] = (diagonal[i] + factor * xw[i] * xw[i] + l2) * (scale[i] * scale[i])
     for first in range(begin, end, TILE):
         last = first + TILE if first + TILE < end else end
         for k in range(first + 1, q):
             x, s = factor * xw[k], scale[k]
             for i in range(first, k if k < last else last):
-                out[k, i] = (gram[i, k] + x * xw[i]) * (s * scale[i])
+                gram[k, i] = (gram[i, k] + x * xw[i]) * (s * scale[i])
 
 
 @light_summing_part

@@ -59,7 +59,7 @@ class Gram:
         Raises
         ------
         LinAlgError
-            If one of them is not finite then.
+            If one of them is not finite and `single`; else the factorisation finds it.
         """
         whole, every = triangle.panels(flat, q), np.arange(q)
         raw = np.concatenate([np.zeros(0), *(panel.diagonal() for panel in whole)])
@@ -96,6 +96,8 @@ class Gram:
         return dataclasses.replace(self, columns=self.columns[active])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("a triangle becomes a square in a copy only")
         found = triangle.square(self.sums) * self.root
         found *= self.root[:, None]
         np.fill_diagonal(found, self.raw)

@@ -34,8 +34,8 @@ def weighted_moments(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.nda
     -----
     Each ROWS rows are added in the dtype of X, and these sums in float64.
 
-    Sets of equally many classes would make 45 of 43. Where it matters two sizes make up the number; a class's sums are
-    the same bit by bit, whatever set it is in.
+    Sets of equally many classes would make 45 of 43. Where it matters two sizes make up the number. Over some rows a
+    class's sums are the same whatever set it is in.
     """
     adjacent(X)
     J = W.shape[1]

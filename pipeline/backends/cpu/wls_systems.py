@@ -99,7 +99,7 @@ def solve_regular(
 
 
 @light_part
-def divided(S, k, last):
+def factorise_rows(S, k, last):
     """Factorise rows k:last of S, from which the rows above are subtracted; return the smallest pivot, or 0."""
     width, smallest = S.shape[1], np.inf
     for i in range(k, last):
@@ -136,7 +136,7 @@ def _solve(gram, xw, sw, scale, l2, right, regular, factors, room, least, begin,
             S[i, q] = x[i] * b
         smallest = np.inf
         for k in range(0, q, SIDE):
-            pivot = divided(S, k, k + SIDE if k + SIDE < q else q)
+            pivot = factorise_rows(S, k, k + SIDE if k + SIDE < q else q)
             smallest = pivot if pivot < smallest else smallest
             if smallest == 0.0:
                 break

@@ -323,7 +323,7 @@ def frequencies(p: int, n_components: int, gamma: float, seed: int, index: int, 
     return R
 
 
-def projection(p: int, n_components: int, gamma: float, seed: int, index: int, dtype: Any):
+def _projection(p: int, n_components: int, gamma: float, seed: int, index: int, dtype: Any):
     """Return R (p, n_components) ~ N(0, 2 gamma) and b (n_components,) ~ U(0, 2 pi) of draw `index`."""
     R = frequencies(p, n_components, gamma, seed, index, dtype)
     shift = 2.0 * np.pi * philox.uniform(n_components, seed, index)
@@ -336,7 +336,7 @@ def random_features(X: Any, center: Any, gamma: float, n_components: int, seed: 
     R ~ N(0, 2 gamma) and b ~ U(0, 2 pi) are drawn from (seed, index) and forgotten: random Fourier features
     of the Gaussian kernel exp(-gamma |x - y|^2) (Rahimi and Recht, NIPS 2007).
     """
-    R, b = projection(X.shape[1], n_components, gamma, seed, index, X.dtype)
+    R, b = _projection(X.shape[1], n_components, gamma, seed, index, X.dtype)
     center = center.astype(X.dtype, copy=False)
     phi = empty_matrix(X.shape[0], n_components, X.dtype, logging.DEBUG)
 

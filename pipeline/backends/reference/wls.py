@@ -155,7 +155,7 @@ def frequencies(p: int, n_components: int, gamma: float, seed: int, index: int, 
     return R.astype(dtype)
 
 
-def projection(p: int, n_components: int, gamma: float, seed: int, index: int, dtype: np.dtype):
+def _projection(p: int, n_components: int, gamma: float, seed: int, index: int, dtype: np.dtype):
     """Return R (p, n_components) ~ N(0, 2 gamma) and b (n_components,) ~ U(0, 2 pi) of draw `index`."""
     R = frequencies(p, n_components, gamma, seed, index, dtype)
     return R, (2.0 * np.pi * philox.uniform(n_components, seed, index)).astype(dtype)
@@ -165,5 +165,5 @@ def random_features(
     X: np.ndarray, center: np.ndarray, gamma: float, n_components: int, seed: int, index: int
 ) -> np.ndarray:
     """Return cos((X - center) @ R + b), shape (n, n_components), in the dtype of X."""
-    R, b = projection(X.shape[1], n_components, gamma, seed, index, X.dtype)
+    R, b = _projection(X.shape[1], n_components, gamma, seed, index, X.dtype)
     return np.cos(apply(X, center, R, b))
