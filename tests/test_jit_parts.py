@@ -47,7 +47,7 @@ GRAY, DOUBTS = {"convert", "folded_gradient", "vertical"}, {"set_aside", "count_
 COLOUR = {"strongest", "gradient", "fold", "settle"}
 FIT = {
     "_sum_rows", "_gather", "add_panel_products", "write", "_solve", "factorise_rows",
-    "_residuals", "_apply", "value", "add_products", "_advance_rows", "move_rows",
+    "_products", "_apply", "_advance_rows", "move_rows",
 }  # fmt: skip
 
 
