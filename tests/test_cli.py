@@ -386,7 +386,7 @@ def test_a_signal_is_one_line_and_its_status(tmp_path, name, words):
         "classifier.n_rounds=100000",
         cwd=tmp_path,
         stdout=None,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # what nohup or a background job ignores
     ) as process:
         try:
             deadline = time.monotonic() + 60
