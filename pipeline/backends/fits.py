@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -33,8 +34,12 @@ class Source(Protocol):
     def at_once(self) -> int | None:
         """Classes in one request; None: what suits the backend."""
 
-    def sums(self, classes: slice, totals: bool) -> Sums:
-        """Return the sums, see ``sums`` of a backend's ``wls.py``."""
+    @property
+    def rough(self) -> bool:
+        """Whether to begin with rough Gram matrices, which the backend has means for."""
+
+    def sums(self, classes: slice, totals: bool, rough: bool = False) -> Sums:
+        """Return the sums, see ``sums`` of a backend's ``wls.py``; `rough`: with Gram matrices in less precision."""
 
     def residual_sums(self, classes: slice, coef: Array, intercept: Array) -> tuple[Array, Array]:
         """Return the sums that refine fits of some classes, see ``residual_sums`` there."""
@@ -44,7 +49,7 @@ class Source(Protocol):
 
 
 def fit(xp: Any, wls: WlsModule, rows: Source, l2: float) -> WlsFit:
-    """Fit every class, a range of them at a time: sums, solution, and a step of refinement where the backend wants it.
+    """Fit every class, a range of them at a time: sums, solution, and steps of refinement where the backend wants them.
 
     Parameters
     ----------
@@ -56,19 +61,26 @@ def fit(xp: Any, wls: WlsModule, rows: Source, l2: float) -> WlsFit:
     found: list[WlsFit] = []
     totals: Sums | None = None
 
-    def work(classes: slice) -> None:
+    def asked(classes: slice, rough: bool) -> Sums:
+        """Return the sums of a range of classes alone."""
         nonlocal totals
-        sums = rows.sums(classes, totals is None)
+        sums = rows.sums(classes, totals is None, rough)
         whole = sums if totals is None else totals
-        mine = _of(whole, sums.gram, classes)
+        totals = whole._replace(gram=None)
+        return _of(whole, sums.gram, classes)
+
+    def exact(classes: slice) -> WlsFit:
+        mine = asked(classes, rough=False)
         with rows.stage(), part("solve"):
             fits, factors = wls.solve(mine, l2, rows.precision)
-        totals = whole._replace(gram=None)
         if factors is not None:
             xr, sr = rows.residual_sums(classes, fits.coef, fits.intercept)
             with rows.stage(), part("refine"):
                 fits = wls.refine(factors, xr, sr, fits)
-        found.append(fits)
+        return fits
+
+    def work(classes: slice) -> None:
+        found.append(_improved(wls, rows, l2, classes, asked, exact) if rows.rough else exact(classes))
 
     if rows.n_columns == 0:
         return _intercepts(xp, rows.sums(slice(0, 0), True))
@@ -81,6 +93,30 @@ def fit(xp: Any, wls: WlsModule, rows: Source, l2: float) -> WlsFit:
         np.concatenate([fits.rank for fits in found]),
         np.concatenate([fits.ladder for fits in found]),
     )
+
+
+def _improved(
+    wls: WlsModule,
+    rows: Source,
+    l2: float,
+    classes: slice,
+    asked: Callable[[slice, bool], Sums],
+    exact: Callable[[slice], WlsFit],
+) -> WlsFit:
+    """Return fits that rough Gram matrices begin and residuals of the rows make exact; or exact sums, where they fail."""
+    mine = asked(classes, True)
+    with rows.stage(), part("solve"):
+        system = wls.rough(mine, l2)
+    while system.open.any():
+        xr, sr = rows.residual_sums(classes, system.coef, system.intercept)
+        with rows.stage(), part("refine"):
+            system.improve(xr, sr)
+    fits = system.fit()
+    for i in np.flatnonzero(system.lost):
+        one = exact(slice(classes.start + i, classes.start + i + 1))
+        fits.coef[:, i], fits.intercept[i] = one.coef[:, 0], one.intercept[0]
+        fits.rank[i], fits.ladder[i] = one.rank[0], one.ladder[0]
+    return fits
 
 
 def _of(totals: Sums, gram: Any, classes: slice) -> Sums:

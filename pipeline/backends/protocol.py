@@ -161,6 +161,12 @@ class WlsModule(Protocol):
     def refine(self, factors: Any, xr: Array, sr: Array, found: WlsFit) -> WlsFit:
         """Return the fits improved by one step for the sums that :meth:`residual_sums` gave."""
 
+    def begins_rough(self, n: int, q: int, l2: float, precision: str) -> bool:
+        """Tell whether fits to q columns of n rows begin with rough Gram matrices, ``gram_precision="bfloat16"``."""
+
+    def rough(self, sums: Sums, l2: float) -> Any:
+        """Return the fits that rough Gram matrices give, to be improved; see ``wls_rough.Rough`` of the cpu backend."""
+
     def classes_at_once(self, n_classes: int, q: int) -> int:
         """Return how many Gram matrices of q columns to ask for at a time."""
 

@@ -117,6 +117,7 @@ class _Asked:
     request: Request
     n_classes: int
     precision: str
+    rough: bool
 
     @property
     def n_columns(self) -> int:
@@ -126,8 +127,9 @@ class _Asked:
     def at_once(self) -> int | None:
         return self.train.at_once(self.n_classes, self.n_columns)
 
-    def sums(self, classes: slice, totals: bool) -> Sums:
-        return self.train.sums(replace(self.request, classes=classes, totals=totals))
+    def sums(self, classes: slice, totals: bool, rough: bool = False) -> Sums:
+        request = replace(self.request, classes=classes, totals=totals)
+        return self.train.sums(replace(request, gram_precision="bfloat16") if rough else request)
 
     def residual_sums(self, classes: slice, coef: Array, intercept: Array) -> tuple[Array, Array]:
         return self.train.residual_sums(replace(self.request, classes=classes), coef, intercept)
@@ -163,7 +165,8 @@ class _Regression:
         basis = self.basis(design, index)
         after = self.foreseen(design, index + 1) if more and not train.ahead else None
         request = Request(basis, gram_precision=self.gram_precision, after=after)
-        rows = _Asked(train, request, design.fitted_classes, design.dtype)
+        rough = train.rough(basis, self.l2, design.dtype)
+        rows = _Asked(train, request, design.fitted_classes, design.dtype, rough)
         found = fits.fit(design.backend.xp, design.backend.wls, rows, self.l2)
         return Fitted(basis, *found)
 

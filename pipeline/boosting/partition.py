@@ -191,7 +191,6 @@ class Partition:
     ) -> tuple[Array | None, Array | None]:
         """Return the sums that refine the fits of ``request.classes``, see ``residual_sums`` of the backend."""
         backend = self.backend
-        self.columns.settle()
         coef, intercept = backend.put(coef), backend.put(intercept)
         xr = sr = None
         for part, X in self._blocks(None, *request.looks_at()):

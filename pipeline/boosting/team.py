@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.backends import fits
 from pipeline.backends.protocol import Sums
-from pipeline.boosting.messages import Frame, Moments, Move, Report, Request, pooled
+from pipeline.boosting.messages import Basis, Frame, Moments, Move, Report, Request, pooled
 from pipeline.boosting.partition import Partition
 from pipeline.boosting.steps import Step
 
@@ -71,6 +71,12 @@ class Team:
         """Return how many classes to ask for at a time, None if the backend is to say it."""
         bounds = [one.rows.classes_at_once(q) for one in self.partitions if one.streams]
         return min([n_classes, *bounds]) if bounds else None
+
+    def rough(self, basis: Basis, l2: float, dtype: str) -> bool:
+        """Tell whether fits to the columns of a basis begin with rough sums: of rows in one place, where they lie."""
+        if self.ahead or len(self.partitions) > 1 or (basis.columns is None and basis.gamma is None):
+            return False
+        return self.backend.wls.begins_rough(len(self), basis.size, l2, dtype)
 
     def sums(self, request: Request) -> Sums:
         """Return the sums over all rows; those that came with the last move need no pass."""

@@ -21,10 +21,11 @@ class Panels:
     ----------
     data : (blocks, panels, ROWS, V); beyond the last column zeros, beyond the last row anything
     shape : (n, q)
+    centred : whether the means of the columns are near zero
     """
 
-    def __init__(self, data: np.ndarray, shape: tuple[int, int]) -> None:
-        self.data, self.shape = data, shape
+    def __init__(self, data: np.ndarray, shape: tuple[int, int], centred: bool = False) -> None:
+        self.data, self.shape, self.centred = data, shape, centred
 
     @property
     def dtype(self) -> np.dtype:
@@ -38,6 +39,11 @@ class Panels:
 
     def __len__(self) -> int:
         return self.shape[0]
+
+    @functools.cached_property
+    def means(self) -> np.ndarray:
+        """About the means of the columns, in the type of the numbers: those of the blocks' first rows."""
+        return self.data[:, :, 0].mean(axis=0).reshape(-1)[: self.shape[1]]
 
     def rows(self) -> np.ndarray:
         """Return the matrix (n, q) in C order."""
@@ -68,7 +74,7 @@ def gather_meanwhile(X: np.ndarray, columns: np.ndarray, center: np.ndarray) -> 
     adjacent(X)
     n, q, V = len(X), columns.size, lanes(X.dtype)
     blocks = -(-n // ROWS)
-    found = Panels(np.empty((blocks, -(-q // V), ROWS, V), X.dtype), (n, q))
+    found = Panels(np.empty((blocks, -(-q // V), ROWS, V), X.dtype), (n, q), centred=True)
     ready(X.dtype, X.flags.writeable)
     rows = X, columns.astype(np.uintp), center.astype(X.dtype, copy=False)
     # Blocks are taken by the kernel: a thread that asked the interpreter for the next one waited for it meanwhile.
@@ -119,35 +125,49 @@ def apply(X: Panels, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
 def residual_sums(
     X: Panels, W: np.ndarray, R: np.ndarray, coef: np.ndarray, intercept: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return X' e (q, classes) and the sums of e, e = R - W (X coef + intercept), worked out in float64.
+    """Return X' e (q, classes) and the sums of e, e = R - W (X coef + intercept), float64.
 
     Parameters
     ----------
     W, R : (n, classes)
-    coef, intercept : float64 (q, classes), (classes,)
+    coef : (q, classes), float64, or float32: the type in which residuals are worked out, and added up ROWS at a time
+    intercept : (classes,), in the same type
     """
-    values = apply(X, np.ascontiguousarray(coef.T), intercept)
-    values *= W
-    e = np.subtract(R, values, out=values)
-    return products(X, e), e.sum(axis=0)
+    count = len(intercept)
+    size = len(value_shape(count)[1])
+    wide = np.zeros((-(-count // size) * size, X.data.shape[1] * X.data.shape[3]), coef.dtype)
+    wide[:count, : X.shape[1]] = coef.T
+    found, sums = _row_sums(X, W, R, wide, intercept, count)
+    return found[: X.shape[1]], sums
 
 
-def products(X: Panels, V: np.ndarray) -> np.ndarray:
-    """Return X' V, float64 (q, k), of V (n, k), worked out in float64; rows are added in fixed segments."""
-    count, panels, columns = V.shape[1], X.data.shape[1], X.data.shape[3]
-    classes = product_shape(count, X.dtype)
-    size = len(classes)
-    values = np.zeros((len(X), -(-count // size) * size))
-    values[:, :count] = V
-    totals = np.zeros((kernels.SEGMENTS, values.shape[1], panels * columns))
-    bounds = [len(X.data) * i // kernels.SEGMENTS for i in range(kernels.SEGMENTS + 1)]
-    prepare(_products, X.data, values, totals[0], 0, 0, classes)
-    kernels.share(
-        lambda i: _products(X.data, values, totals[i], bounds[i], bounds[i + 1], classes),
-        kernels.SEGMENTS,
-        parallel=X.size * count > kernels.SERIAL,
+def products(X: Panels, R: np.ndarray, W: np.ndarray, precision: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return X' [R W], float64 (q, columns of both), of R and W (n, some), and the sums of their columns.
+
+    They are worked out in `precision`, "float32" or "float64", and added up as those of :func:`residual_sums`.
+    """
+    found, sums = _row_sums(
+        X, W, R, np.zeros((0, 1), precision), np.zeros(0, precision), R.shape[1] + W.shape[1]
     )
-    return np.add.reduce(totals)[:count, : X.shape[1]].T
+    return found[: X.shape[1]], sums
+
+
+def _row_sums(X: Panels, W, R, coef, intercept, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return X' V (columns of all panels, count) and the sums of V, see :func:`_add_row_sums`."""
+    panels, columns = X.data.shape[1], X.data.shape[3]
+    tile, shape = product_shape(count, X.dtype, coef.dtype), value_shape(W.shape[1])
+    step = -(-count // len(tile)) * len(tile)
+    totals, sums = np.zeros((kernels.SEGMENTS, step, panels * columns)), np.zeros((kernels.SEGMENTS, step))
+    bounds = [len(X.data) * i // kernels.SEGMENTS for i in range(kernels.SEGMENTS + 1)]
+    given = X.data, np.ascontiguousarray(W), np.ascontiguousarray(R), coef, intercept
+
+    def segment(i: int) -> None:
+        room = np.zeros(ROWS * step, coef.dtype), np.empty(len(shape[0]) * len(shape[1]), coef.dtype)
+        _add_row_sums(*given, *room, totals[i], sums[i], bounds[i], bounds[i + 1], shape, tile)
+
+    prepare(_add_row_sums, *given, *np.zeros((2, 1), coef.dtype), totals[0], sums[0], 0, 0, shape, tile)
+    kernels.share(segment, kernels.SEGMENTS, parallel=X.size * count > kernels.SERIAL)
+    return np.add.reduce(totals)[:count].T, np.add.reduce(sums)[:count]
 
 
 @light_kernel
@@ -198,14 +218,38 @@ def _apply(data, coef, intercept, out, found, begin, end, shape):
 
 
 @light_kernel
-def _products(data, values, total, begin, end, classes):
-    n, step = values.shape
+def _add_row_sums(data, W, R, coef, intercept, values, found, total, sums, begin, end, shape, tile):
+    """Add X' V to `total` (k, columns) and the columns of V to `sums`, over some blocks of rows.
+
+    V has R and W side by side if `coef` (classes, columns) is empty; else R - W (X coef' + intercept).
+    """
+    n, J = R.shape
     panels, V = data.shape[1], data.shape[3]
-    flat, factors, out = data.reshape(-1), values.reshape(-1), total.reshape(-1)
+    step, some, classes = sums.size, len(shape[0]), len(shape[1])
+    flat, factors, out = data.reshape(-1), coef.reshape(-1), total.reshape(-1)
     for block in range(begin, end):
-        first = block * ROWS
-        rows = ROWS if n - first > ROWS else n - first
-        for j in range(0, step, len(classes)):
+        start = block * ROWS
+        rows = ROWS if n - start > ROWS else n - start
+        if len(coef) == 0:
+            for i in range(rows):
+                for j in range(J):
+                    values[i * step + j] = R[start + i, j]
+                for j in range(W.shape[1]):
+                    values[i * step + J + j] = W[start + i, j]
+        else:
+            for r in range(0, rows, some):
+                d = (block * panels * ROWS + r) * V
+                for first in range(0, J, classes):
+                    value_tile(flat, d, panels, factors, first * coef.shape[1], found, 0, shape)
+                    for m in range(some if rows - r > some else rows - r):
+                        i = start + r + m
+                        for j in range(classes if J - first > classes else J - first):
+                            fit = found[m * classes + j] + intercept[first + j]
+                            values[(r + m) * step + first + j] = R[i, first + j] - W[i, first + j] * fit
+        for i in range(rows):
+            for j in range(step):
+                sums[j] += values[i * step + j]
+        for j in range(0, step, len(tile)):
             for c in range(panels):
                 d, t = (block * panels + c) * ROWS * V, (j * panels + c) * V
-                add_product_tile(flat, d, factors, first * step + j, step, rows, out, t, panels * V, classes)
+                add_product_tile(flat, d, values, j, step, rows, out, t, panels * V, tile)

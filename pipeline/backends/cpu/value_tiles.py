@@ -1,4 +1,4 @@
-"""Register tiles of values and of small factorisations, in float64: see :mod:`pipeline.backends.cpu.tiles`."""
+"""Register tiles of values, of products and of small factorisations: see :mod:`pipeline.backends.cpu.tiles`."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def value_shape(n_classes: int) -> tuple[tuple[None, ...], tuple[None, ...]]:
 
 
 @functools.cache
-def product_shape(n_classes: int, dtype: np.dtype) -> tuple[None, ...]:
-    """Return a tuple as long as the number of classes of a tile of :func:`add_product_tile`."""
-    most = (REGISTERS - 4) * BYTES // 8 // lanes(dtype)
+def product_shape(n_classes: int, dtype: np.dtype, worked: np.dtype) -> tuple[None, ...]:
+    """Return a tuple as long as the number of classes of a tile of :func:`add_product_tile`, worked out in `worked`."""
+    most = (REGISTERS - 4) * lanes(worked) // lanes(dtype)
     return (None,) * (-(-n_classes // -(-n_classes // most)))
 
 
 @intrinsic
 def value_tile(typingctx, data, d, panels, coef, c, out, o, shape):
-    """Write to out[o:] (rows, classes) the sums over columns of rows times coefficients, in float64.
+    """Write to out[o:] (rows, classes) the sums over columns of rows times coefficients, in the type of these.
 
     Rows begin at data[d], V numbers of each, and go on a panel of ROWS rows further. Coefficients (classes, columns),
-    float64, begin at `c`. A coefficient that is loaded serves every row of the tile: row by row it took twice the time.
+    float64 or as the rows, begin at `c`. A coefficient that is loaded serves every row of the tile: row by row it took twice the time.
 
     Parameters
     ----------
@@ -44,25 +44,24 @@ def value_tile(typingctx, data, d, panels, coef, c, out, o, shape):
     shape : as :func:`value_shape`
     """
     rows, classes = (part.count for part in shape)
-    V, D = lanes(np.dtype(data.dtype.name)), BYTES // 8
+    V, D = (lanes(np.dtype(one.dtype.name)) for one in (data, coef))
     index = types.intp
     signature = types.void(data, index, index, coef, index, out, index, shape)
 
     def codegen(context, builder, signature, values):
-        arrays, v = signature.args, Vectors(context, builder, types.float64)
+        arrays, v = signature.args, Vectors(context, builder, coef.dtype)
         x = pointer(context, builder, arrays[0], values[0], values[1])
         factors = pointer(context, builder, arrays[3], values[3], values[4])
         target = pointer(context, builder, arrays[5], values[5], values[6])
         whole = values[2].type
-        narrow = x.type.pointee == ir.FloatType()
         kind = ir.VectorType(x.type.pointee, D)
         count = builder.mul(values[2], ir.Constant(whole, V // D))  # vectors in a row
         columns = builder.mul(count, ir.Constant(whole, D))
 
         def vector(pointer):
             value = builder.load(builder.bitcast(pointer, kind.as_pointer()))
-            value.align = 4 if narrow else 8
-            return builder.fpext(value, v.type) if narrow else value
+            value.align = np.dtype(data.dtype.name).itemsize
+            return value if kind == v.type else builder.fpext(value, v.type)
 
         def terms(i):
             panel, part = (f(i, ir.Constant(whole, V // D)) for f in (builder.udiv, builder.urem))
@@ -76,10 +75,10 @@ def value_tile(typingctx, data, d, panels, coef, c, out, o, shape):
             ]
             return [(number, weight) for number in numbers for weight in weights]
 
-        name = f"llvm.vector.reduce.fadd.v{D}f64"
-        kinds = ir.FunctionType(ir.DoubleType(), [ir.DoubleType(), v.type])
+        name = f"llvm.vector.reduce.fadd.v{D}f{8 * np.dtype(coef.dtype.name).itemsize}"
+        kinds = ir.FunctionType(v.number, [v.number, v.type])
         across = cgutils.get_or_insert_function(builder.module, kinds, name)
-        zero = ir.Constant(ir.DoubleType(), -0.0)
+        zero = ir.Constant(v.number, -0.0)
         for m, value in enumerate(v.sum_over_rows(count, rows * classes, terms)):
             builder.store(builder.call(across, [zero, value], fastmath=("reassoc",)), v.at(target, m))
         return context.get_dummy_value()
@@ -89,20 +88,21 @@ def value_tile(typingctx, data, d, panels, coef, c, out, o, shape):
 
 @intrinsic
 def add_product_tile(typingctx, data, d, values, w, step, rows, total, t, pitch, classes):
-    """Add to total[t:], rows of `pitch`, the sums over rows of values[row, class] x[row], in float64 throughout.
+    """Add to total[t:], rows of `pitch`, the sums over rows of values[row, class] x[row], in the type of the values.
 
-    All arrays are flat. The columns x are a panel that begins at data[d]; values begin at `w`, `step` of a row.
+    All arrays are flat. The columns x are a panel that begins at data[d]; values, float64 or as the columns, begin at
+    `w`, `step` of a row; the total is float64.
 
     Parameters
     ----------
     classes : as :func:`product_shape`
     """
-    count, V, D = classes.count, lanes(np.dtype(data.dtype.name)), BYTES // 8
+    count, V, D = classes.count, lanes(np.dtype(data.dtype.name)), lanes(np.dtype(values.dtype.name))
     index = types.intp
     signature = types.void(data, index, values, *[index] * 3, total, index, index, classes)
 
     def codegen(context, builder, signature, given):
-        arrays, v = signature.args, Vectors(context, builder, types.float64)
+        arrays, v = signature.args, Vectors(context, builder, values.dtype)
         x = pointer(context, builder, arrays[0], given[0], given[1])
         factors = pointer(context, builder, arrays[2], given[2], given[3])
         out = pointer(context, builder, arrays[6], given[6], given[7])

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from pipeline.backends import fits, philox, triangle
-from pipeline.backends.cpu import fourier, panels, wls_systems
+from pipeline.backends.cpu import bfloat_grams, bfloat_tiles, fourier, panels, wls_systems
 from pipeline.backends.cpu import wls_blocks as blocks
 from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu import wls_large as large
 from pipeline.backends.cpu.panels import Panels, as_rows
 from pipeline.backends.cpu.wls_grams import weighted_sums
 from pipeline.backends.cpu.wls_moments import weighted_moments
+from pipeline.backends.cpu.wls_rough import Rough
 from pipeline.backends.protocol import ComponentwiseSums, Sums, WlsFit
 from pipeline.backends.solve import DELICATE, Factor, factorise
 from pipeline.backends.solve import refine as refined
@@ -33,6 +34,8 @@ SPARSE = (
     1 / 3
 )  # share of weights that are not zero below which classes are added up one by one: measured .35 at q = 128
 FEW = 64  # columns of a product that are few
+ROUGH = "bfloat16"  # precision of rough Gram matrices
+ROUGH_FROM = 64  # columns from which on their products outweigh the steps of refinement
 GRAMS = 1 << 25  # bytes of the Gram matrices of small systems that are held at a time
 
 
@@ -98,7 +101,7 @@ def fit(
     Systems of up to 256 columns are solved together (``wls_systems``), of up to 768 side by side, a class each: one
     does not keep two threads busy. Of larger ones there is one at a time.
     """
-    return fits.fit(np, sys.modules[__name__], _Given(X, center, W, R, gram_precision), l2)
+    return fits.fit(np, sys.modules[__name__], _Given(X, center, W, R, l2, gram_precision), l2)
 
 
 class _Given:
@@ -106,14 +109,15 @@ class _Given:
 
     at_once: int | None = None
 
-    def __init__(self, X, center, W, R, gram_precision) -> None:
+    def __init__(self, X, center, W, R, l2, gram_precision) -> None:
         self.rows = (X, center, W, R)
         self.gram_precision = gram_precision
         self.n_columns, self.n_classes = X.shape[1], W.shape[1]
         self.precision = X.dtype.name
+        self.rough = isinstance(X, Panels) and begins_rough(len(X), X.shape[1], l2, self.precision)
 
-    def sums(self, classes: slice, totals: bool) -> Sums:
-        return sums(*self.rows, classes, totals, self.gram_precision)
+    def sums(self, classes: slice, totals: bool, rough: bool = False) -> Sums:
+        return sums(*self.rows, classes, totals, ROUGH if rough else self.gram_precision)
 
     def residual_sums(self, classes: slice, coef: np.ndarray, intercept: np.ndarray):
         return residual_sums(*self.rows, classes, coef, intercept)
@@ -140,6 +144,8 @@ def sums(
         q, J = X.shape[1], W.shape[1]
         center = center.astype(X.dtype, copy=False)
         first, last, _ = classes.indices(J)
+        if gram_precision == ROUGH and isinstance(X, Panels):
+            return _rough_sums(X, W, R, slice(first, last), totals)
         sparse = np.count_nonzero(W) < SPARSE * W.size
         apart = q == 0 or (first, last) != (0, J) or sparse
         if sparse or center.any():
@@ -153,10 +159,44 @@ def sums(
             both, pairs = np.zeros((0, 2 * J)), np.hstack([R, W])
             if q:
                 both = (
-                    panels.products(X, pairs) if isinstance(X, Panels) else blocks.products(X, center, pairs)
+                    panels.products(X, R, W, "float64")[0]
+                    if isinstance(X, Panels)
+                    else blocks.products(X, center, pairs)
                 )
             xr, xw = both[:, :J], both[:, J:]
         return Sums(xr, xw, sr, sw, _grams(X, center, W[:, classes]))
+
+
+def _rough_sums(X: Panels, W: np.ndarray, R: np.ndarray, classes: slice, totals: bool) -> Sums:
+    """Return the sums with rough Gram matrices; random features, whose means are far from zero, are rounded about them."""
+    J, q, weights = W.shape[1], X.shape[1], W[:, classes]
+    xr = xw = sr = sw = None
+    if totals:
+        both, whole = panels.products(X, R, W, X.dtype.name)
+        xr, xw, sr, sw = both[:, :J], both[:, J:], whole[:J], whole[J:]
+    if X.centred:
+        return Sums(
+            xr, xw, sr, sw, bfloat_grams.grams(X, weights, np.zeros(q), np.zeros((q, 0)), np.zeros(0))
+        )
+    if totals:
+        mine, whole = both[:, J:][:, classes], whole[J:][classes]
+    else:
+        mine, whole = panels.products(X, weights[:, :0], weights, X.dtype.name)
+    return Sums(xr, xw, sr, sw, bfloat_grams.grams(X, weights, X.means, mine, whole))
+
+
+def begins_rough(n: int, q: int, l2: float, precision: str) -> bool:
+    """Tell whether fits to q columns that are gathered or drawn begin with rough Gram matrices.
+
+    They are of numbers in bfloat16, which the processor must have, and pay where products are most of the work.
+    """
+    worth = q >= ROUGH_FROM and n * q > kernels.SERIAL and q <= SMALL_SYSTEM
+    return worth and l2 > 0.0 and precision == "float32" and bfloat_tiles.available()
+
+
+def rough(sums: Sums, l2: float) -> Rough:
+    """Return the fits that rough Gram matrices give, to be improved."""
+    return Rough(sums, l2)
 
 
 def _grams(X: Matrix, center: np.ndarray, W: np.ndarray) -> np.ndarray:

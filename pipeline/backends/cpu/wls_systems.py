@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.backends.cpu import wls_kernels as kernels
-from pipeline.backends.cpu.jit import light_part, light_summing_kernel, prepare
+from pipeline.backends.cpu.jit import light_part, light_summing_kernel, prepare, summing_kernel
 from pipeline.backends.cpu.value_tiles import subtract_rows
 from pipeline.backends.solve import Factor, varies
 
@@ -96,6 +96,50 @@ def solve_regular(
     return Solved(
         regular, np.ascontiguousarray(beta.T), intercept, left * np.minimum(least, 1.0) ** 2, scale, factors
     )
+
+
+def divide(
+    solved: Solved, xw: np.ndarray, sw: np.ndarray, right: np.ndarray, sr: np.ndarray, wanted: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the solutions (q, classes), (classes,) for other right-hand sides, by the factors that were kept.
+
+    Parameters
+    ----------
+    solved : with its factors
+    xw, sw : float64 (classes, q), (classes,) sums of the weights
+    right : float64 (q, classes) sums of x r, or what stands for them
+    sr : float64 (classes,) sums of r
+    wanted : bool (classes,); the others' solutions are zero
+    """
+    means = sr / np.where(sw > 0.0, sw, 1.0)
+    x = np.ascontiguousarray(right.T)
+    prepare(_divide, solved.factors, solved.scale, xw, means, wanted, x)
+    _divide(solved.factors, solved.scale, xw, means, wanted, x)
+    shift = np.where(wanted, means, 0.0) - (xw * x).sum(axis=1) / np.where(sw > 0.0, sw, 1.0)
+    return x.T, shift
+
+
+@summing_kernel
+def _divide(factors, scale, xw, means, wanted, x):
+    """Overwrite x (classes, q) with solutions: forward by rows of U, which are columns of U', then backward by rows."""
+    q = x.shape[1]
+    y = np.empty(q)  # made here: the compiler knows that it overlaps no other array
+    for c in range(x.shape[0]):
+        U, s, w = factors[c], scale[c], xw[c]
+        for k in range(q):
+            y[k] = (x[c, k] - w[k] * means[c]) * s[k] if wanted[c] else 0.0
+        for k in range(q if wanted[c] else 0):
+            value = y[k] / U[k, k]
+            y[k] = value
+            for j in range(k + 1, q):
+                y[j] -= value * U[k, j]
+        for k in range(q - 1 if wanted[c] else -1, -1, -1):
+            value = y[k]
+            for j in range(k + 1, q):
+                value -= U[k, j] * y[j]
+            y[k] = value / U[k, k]
+        for k in range(q):
+            x[c, k] = y[k] * s[k]
 
 
 @light_part

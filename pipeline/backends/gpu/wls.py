@@ -130,6 +130,7 @@ class _Given:
     """Rows that lie in memory, as :func:`pipeline.backends.fits.fit` asks for their sums."""
 
     at_once: int | None = None
+    rough = False
 
     def __init__(self, X: Any, center: Any, W: Any, R: Any, gram_precision: str) -> None:
         # kernels take no strides
@@ -138,7 +139,7 @@ class _Given:
         self.n_columns, self.n_classes = X.shape[1], W.shape[1]
         self.precision = X.dtype.name
 
-    def sums(self, classes: slice, totals: bool) -> Sums:
+    def sums(self, classes: slice, totals: bool, rough: bool = False) -> Sums:
         return sums(*self.rows, classes, totals, self.gram_precision)
 
     def residual_sums(self, classes: slice, coef: Any, intercept: Any) -> tuple[Any, Any]:
@@ -212,6 +213,11 @@ def refine(factors: Systems, xr: Any, sr: Any, found: WlsFit) -> WlsFit:
     """Return the fits improved by one step for the sums that :func:`residual_sums` gave."""
     delta, shift = factors.solve(xr - factors.l2 * found.coef, sr)
     return found._replace(coef=found.coef + delta, intercept=found.intercept + shift)
+
+
+def begins_rough(n: int, q: int, l2: float, precision: str) -> bool:
+    """Return False: Gram matrices are as exact as the rows."""
+    return False
 
 
 def classes_at_once(n_classes: int, q: int) -> int:
