@@ -28,7 +28,7 @@ from pipeline.profiling.counts_rounds import lines_read
 PARTS = {  # name: functions of the backend, or of the class that has the columns of a round
     "Gram matrices and the other sums": ("wls", ("sums",)),
     "waiting for the columns": ("columns", ("start", "settle")),
-    "factorising and solving": ("wls", ("solve", "rough", "residual_sums", "refine")),
+    "factorising and solving": ("wls", ("solve", "rough_fits", "residual_sums", "refine")),
     "values of the step": ("wls", ("apply",)),
     "scores, loss": ("scores", ("advance",)),
     "weights and responses": ("scores", ("working_response",)),

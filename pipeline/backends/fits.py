@@ -103,10 +103,10 @@ def _improved(
     asked: Callable[[slice, bool], Sums],
     exact: Callable[[slice], WlsFit],
 ) -> WlsFit:
-    """Return fits that rough Gram matrices begin and residuals of the rows make exact; or exact sums, where they fail."""
+    """Return fits that rough Gram matrices begin and residuals make exact; those that do not settle by exact sums."""
     mine = asked(classes, True)
     with rows.stage(), part("solve"):
-        system = wls.rough(mine, l2)
+        system = wls.rough_fits(mine, l2)
     while system.open.any():
         xr, sr = rows.residual_sums(classes, system.coef, system.intercept)
         with rows.stage(), part("refine"):

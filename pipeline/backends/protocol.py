@@ -164,7 +164,7 @@ class WlsModule(Protocol):
     def begins_rough(self, n: int, q: int, l2: float, precision: str) -> bool:
         """Tell whether fits to q columns of n rows begin with rough Gram matrices, ``gram_precision="bfloat16"``."""
 
-    def rough(self, sums: Sums, l2: float) -> Any:
+    def rough_fits(self, sums: Sums, l2: float) -> Any:
         """Return the fits that rough Gram matrices give, to be improved; see ``wls_rough.Rough`` of the cpu backend."""
 
     def classes_at_once(self, n_classes: int, q: int) -> int:

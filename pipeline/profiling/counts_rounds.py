@@ -56,7 +56,7 @@ def rounds(work: Work) -> dict[str, Count]:
         found["sums"], found["solve"] = sums(work), solve(work)
         if work.backend == "reference":  # statsmodels does both in one
             found["solve"] = found.pop("sums") + found["solve"]
-        if work.backend != "reference" and (s == 8 or work.learner in DELICATE):
+        if work.backend != "reference" and (s == 8 or work.learner in DELICATE or work.rough):
             found["refine"] = _refine(work)
     found["update"] = targets(work) + _values(work, n) + advance(work, n)
     if work.watched:
@@ -111,7 +111,9 @@ def sums(work: Work) -> Count:
         small = q <= SMALL_SYSTEM
         blocks = math.ceil(q / ((NARROW if q <= FEW else BLOCK) if small and f > 1 else WIDE))
         chunks, pairs = (math.ceil(f / TOGETHER) if small else f), blocks * (blocks + 1) / 2
-        if small and f > 1:
+        if work.rough:  # two products of numbers in bfloat16 in the time of one
+            operations = products + f * n * q * (q + 1) / 2
+        elif small and f > 1:
             operations = products + (chunks / 2 + f) * n * q * (q + 1)
         else:
             operations = products + f * n * (2 * q + q * (q + 1))

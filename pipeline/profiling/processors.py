@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from pipeline import config
 from pipeline.profiling.footprint import Footprint, footprint
@@ -101,7 +102,8 @@ def _product(measured: Measured, work: Work, stage: str, on_device: bool) -> flo
 
 def of_cpu(machine: config.Machine, measured: Measured, work: Work, counts: Counts) -> Forecast:
     """Return a forecast for a datasheet processor: the measured stages, scaled by the limit that binds each."""
-    needed, stages, all_cores = counts(work), [], int(given(machine, "cores"))
+    # of its arithmetic the datasheet says what it does in float32
+    needed, stages, all_cores = counts(replace(work, rough=False)), [], int(given(machine, "cores"))
     clock = measured.clock_ghz / given(machine, "clock_ghz")
     bandwidth = OF_BANDWIDTH * given(machine, "bandwidth_gb_s") * 1e9
     for stage, value in measured.seconds(work.images, work.rounds).items():

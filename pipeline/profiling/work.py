@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline import config
+from pipeline import backends, config
 from pipeline.backends.hog_layout import HogLayout
 from pipeline.errors import ConfigError
 from pipeline.scale import memory
@@ -41,6 +41,8 @@ class Work:
     kept_number_bytes : bytes of a number of the cell histograms on disk
     at_once : classes whose Gram matrices are added up in one pass over the rows out of core; 0: all
     block_rows : rows of features that are in memory together out of core
+    rough : whether Gram matrices are of numbers in bfloat16, of which the processor multiplies two in the time of one
+        of float32, and fits are refined
     """
 
     images: int
@@ -67,6 +69,7 @@ class Work:
     kept_number_bytes: int = 4
     at_once: int = 0
     block_rows: int = 0
+    rough: bool = False
 
     @property
     def features(self) -> int:
@@ -174,6 +177,14 @@ def describe(
         block_norm=cfg.hog.block_norm,
         kept_number_bytes=4 if exact and cfg.hog.dtype.name == "float32" else 8,
     )
+    if (
+        cfg.scale.name is config.ScaleName.local
+        and backend == "cpu"
+        and learner in ("subspace", "random_features")
+    ):
+        number = "float64" if work.number_bytes == 8 else "float32"
+        begins = backends.get("cpu").wls.begins_rough(fit, columns, cfg.classifier.l2, number)
+        work = replace(work, rough=begins)
     if cfg.scale.name is not config.ScaleName.outofcore or backend != "cpu":
         return work
     return streamed(replace(work, memory_limit=config.size_in_bytes(cfg.scale.memory_limit or "") or 0))

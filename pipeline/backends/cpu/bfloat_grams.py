@@ -32,7 +32,7 @@ def grams(X: Panels, W: np.ndarray, center: np.ndarray, xw: np.ndarray, sw: np.n
     2^-9 of a factor at most, have either sign: over 10,000 rows a Gram matrix is exact to 1e-4 of its diagonal. Sums
     are float32, those of segments float64; segments do not depend on the number of threads.
     """
-    (n, q), J = X.shape, W.shape[1]
+    q, J = X.shape[1], W.shape[1]
     blocks, panels, _, V = X.data.shape
     size = panels * (panels + 1) // 2 * V * V
     segments = max(1, min(SEGMENTS, SUMS // (4 * size * J), blocks))
@@ -55,8 +55,8 @@ def grams(X: Panels, W: np.ndarray, center: np.ndarray, xw: np.ndarray, sw: np.n
     kernels.share(lambda j: _place(total, gram, j, V), J, parallel=total.size > kernels.SERIAL)
     if center.any():
         c = center.astype(np.float64)
-        for mine, w, s in zip(gram, xw.T, sw, strict=True):
-            mine += np.multiply.outer(c, w - s * c) + np.multiply.outer(w, c)
+        for j in range(J):
+            gram[j] += np.multiply.outer(c, xw[:, j] - sw[j] * c) + np.multiply.outer(xw[:, j], c)
     return gram
 
 

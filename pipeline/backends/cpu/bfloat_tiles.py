@@ -47,7 +47,7 @@ class _Pairs(Vectors):
 
 @intrinsic
 def pack_pairs(typingctx, X, first, second, center, k, weight, other, out, o):
-    """Write V pairs to out[o:]: weight (X[first:] - center[k:]), other (X[second:] - center[k:]), rounded to bfloat16."""
+    """Write V pairs to out[o:], rounded: weight (X[first:] - center[k:]) and other (X[second:] - center[k:])."""
     index = types.intp
     signature = types.void(X, index, index, center, index, X.dtype, X.dtype, out, index)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.backends.cpu import wls_kernels as kernels
-from pipeline.backends.cpu.jit import light_kernel, prepare
+from pipeline.backends.cpu.jit import light_kernel, light_part, prepare
 from pipeline.backends.cpu.value_tiles import add_product_tile, product_shape, value_shape, value_tile
 from pipeline.backends.cpu.vectors import ROWS, adjacent, lanes, prefetch, take
 
@@ -223,29 +223,15 @@ def _add_row_sums(data, W, R, coef, intercept, values, found, total, sums, begin
 
     V has R and W side by side if `coef` (classes, columns) is empty; else R - W (X coef' + intercept).
     """
-    n, J = R.shape
-    panels, V = data.shape[1], data.shape[3]
-    step, some, classes = sums.size, len(shape[0]), len(shape[1])
-    flat, factors, out = data.reshape(-1), coef.reshape(-1), total.reshape(-1)
+    n, panels, V = R.shape[0], data.shape[1], data.shape[3]
+    step, flat, out = sums.size, data.reshape(-1), total.reshape(-1)
     for block in range(begin, end):
         start = block * ROWS
         rows = ROWS if n - start > ROWS else n - start
         if len(coef) == 0:
-            for i in range(rows):
-                for j in range(J):
-                    values[i * step + j] = R[start + i, j]
-                for j in range(W.shape[1]):
-                    values[i * step + J + j] = W[start + i, j]
+            _side_by_side(R, W, start, rows, step, values)
         else:
-            for r in range(0, rows, some):
-                d = (block * panels * ROWS + r) * V
-                for first in range(0, J, classes):
-                    value_tile(flat, d, panels, factors, first * coef.shape[1], found, 0, shape)
-                    for m in range(some if rows - r > some else rows - r):
-                        i = start + r + m
-                        for j in range(classes if J - first > classes else J - first):
-                            fit = found[m * classes + j] + intercept[first + j]
-                            values[(r + m) * step + first + j] = R[i, first + j] - W[i, first + j] * fit
+            _residuals(data, W, R, coef, intercept, block, rows, step, values, found, shape)
         for i in range(rows):
             for j in range(step):
                 sums[j] += values[i * step + j]
@@ -253,3 +239,29 @@ def _add_row_sums(data, W, R, coef, intercept, values, found, total, sums, begin
             for c in range(panels):
                 d, t = (block * panels + c) * ROWS * V, (j * panels + c) * V
                 add_product_tile(flat, d, values, j, step, rows, out, t, panels * V, tile)
+
+
+@light_part
+def _side_by_side(R, W, start, rows, step, values):
+    count = R.shape[1]
+    for i in range(rows):
+        for j in range(count):
+            values[i * step + j] = R[start + i, j]
+        for j in range(W.shape[1]):
+            values[i * step + count + j] = W[start + i, j]
+
+
+@light_part
+def _residuals(data, W, R, coef, intercept, block, rows, step, values, found, shape):
+    panels, V = data.shape[1], data.shape[3]
+    some, classes, count = len(shape[0]), len(shape[1]), R.shape[1]
+    flat, factors = data.reshape(-1), coef.reshape(-1)
+    for r in range(0, rows, some):
+        d = (block * panels * ROWS + r) * V
+        for first in range(0, count, classes):
+            value_tile(flat, d, panels, factors, first * coef.shape[1], found, 0, shape)
+            for m in range(some if rows - r > some else rows - r):
+                i = block * ROWS + r + m
+                for j in range(classes if count - first > classes else count - first):
+                    fit = found[m * classes + j] + intercept[first + j]
+                    values[(r + m) * step + first + j] = R[i, first + j] - W[i, first + j] * fit

@@ -36,7 +36,8 @@ def value_tile(typingctx, data, d, panels, coef, c, out, o, shape):
     """Write to out[o:] (rows, classes) the sums over columns of rows times coefficients, in the type of these.
 
     Rows begin at data[d], V numbers of each, and go on a panel of ROWS rows further. Coefficients (classes, columns),
-    float64 or as the rows, begin at `c`. A coefficient that is loaded serves every row of the tile: row by row it took twice the time.
+    float64 or as the rows, begin at `c`. A coefficient that is loaded serves every row of the tile: row by row it took
+    twice the time.
 
     Parameters
     ----------

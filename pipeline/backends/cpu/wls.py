@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from pipeline.backends import fits, philox, triangle
-from pipeline.backends.cpu import bfloat_grams, bfloat_tiles, fourier, panels, wls_systems
+from pipeline.backends.cpu import fourier, panels, wls_systems
 from pipeline.backends.cpu import wls_blocks as blocks
 from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu import wls_large as large
 from pipeline.backends.cpu.panels import Panels, as_rows
 from pipeline.backends.cpu.wls_grams import weighted_sums
 from pipeline.backends.cpu.wls_moments import weighted_moments
-from pipeline.backends.cpu.wls_rough import Rough
+from pipeline.backends.cpu.wls_rough import ROUGH, begins_rough, rough_fits, rough_sums
 from pipeline.backends.protocol import ComponentwiseSums, Sums, WlsFit
 from pipeline.backends.solve import DELICATE, Factor, factorise
 from pipeline.backends.solve import refine as refined
@@ -34,8 +34,6 @@ SPARSE = (
     1 / 3
 )  # share of weights that are not zero below which classes are added up one by one: measured .35 at q = 128
 FEW = 64  # columns of a product that are few
-ROUGH = "bfloat16"  # precision of rough Gram matrices
-ROUGH_FROM = 64  # columns from which on their products outweigh the steps of refinement
 GRAMS = 1 << 25  # bytes of the Gram matrices of small systems that are held at a time
 
 
@@ -91,7 +89,8 @@ def fit(
 
     Notes
     -----
-    The intercept is eliminated through the weighted means. The products in a Gram matrix have the precision of X; its
+    The intercept is eliminated through the weighted means. The products in a Gram matrix have the precision of X, or,
+    where :func:`begins_rough` says so, less, and the fits are improved until that makes no difference; its
     factorisation is in float64, of float32 rows of more than 768 columns in float32, its solutions improved to
     float64's accuracy. One step of refinement with residuals taken from X in float64 (the corrected
     seminormal equations; Bjorck, Linear Algebra Appl. 88/89, 1987) brings the accuracy of a QR factorisation. It is
@@ -144,8 +143,8 @@ def sums(
         q, J = X.shape[1], W.shape[1]
         center = center.astype(X.dtype, copy=False)
         first, last, _ = classes.indices(J)
-        if gram_precision == ROUGH and isinstance(X, Panels):
-            return _rough_sums(X, W, R, slice(first, last), totals)
+        if gram_precision == ROUGH and isinstance(X, Panels) and not center.any():
+            return rough_sums(X, W, R, slice(first, last), totals)
         sparse = np.count_nonzero(W) < SPARSE * W.size
         apart = q == 0 or (first, last) != (0, J) or sparse
         if sparse or center.any():
@@ -165,38 +164,6 @@ def sums(
                 )
             xr, xw = both[:, :J], both[:, J:]
         return Sums(xr, xw, sr, sw, _grams(X, center, W[:, classes]))
-
-
-def _rough_sums(X: Panels, W: np.ndarray, R: np.ndarray, classes: slice, totals: bool) -> Sums:
-    """Return the sums with rough Gram matrices; random features, whose means are far from zero, are rounded about them."""
-    J, q, weights = W.shape[1], X.shape[1], W[:, classes]
-    xr = xw = sr = sw = None
-    if totals:
-        both, whole = panels.products(X, R, W, X.dtype.name)
-        xr, xw, sr, sw = both[:, :J], both[:, J:], whole[:J], whole[J:]
-    if X.centred:
-        return Sums(
-            xr, xw, sr, sw, bfloat_grams.grams(X, weights, np.zeros(q), np.zeros((q, 0)), np.zeros(0))
-        )
-    if totals:
-        mine, whole = both[:, J:][:, classes], whole[J:][classes]
-    else:
-        mine, whole = panels.products(X, weights[:, :0], weights, X.dtype.name)
-    return Sums(xr, xw, sr, sw, bfloat_grams.grams(X, weights, X.means, mine, whole))
-
-
-def begins_rough(n: int, q: int, l2: float, precision: str) -> bool:
-    """Tell whether fits to q columns that are gathered or drawn begin with rough Gram matrices.
-
-    They are of numbers in bfloat16, which the processor must have, and pay where products are most of the work.
-    """
-    worth = q >= ROUGH_FROM and n * q > kernels.SERIAL and q <= SMALL_SYSTEM
-    return worth and l2 > 0.0 and precision == "float32" and bfloat_tiles.available()
-
-
-def rough(sums: Sums, l2: float) -> Rough:
-    """Return the fits that rough Gram matrices give, to be improved."""
-    return Rough(sums, l2)
 
 
 def _grams(X: Matrix, center: np.ndarray, W: np.ndarray) -> np.ndarray:

@@ -12,20 +12,64 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.backends import triangle
+from pipeline.backends.cpu import bfloat_grams, bfloat_tiles, panels, wls_systems
 from pipeline.backends.cpu import wls_blocks as blocks
 from pipeline.backends.cpu import wls_kernels as kernels
-from pipeline.backends.cpu import wls_systems
+from pipeline.backends.cpu.panels import Panels
 from pipeline.backends.protocol import Sums, WlsFit
 from pipeline.backends.solve import DELICATE, Factor, factorise
 
+ROUGH = "bfloat16"  # what requests of rough Gram matrices say of their precision
+LEAST, MOST = (
+    64,
+    triangle.SQUARE,
+)  # columns between which products outweigh the steps, and systems are squares
 # What stands for the rounding error of rough sums where rank is judged. Columns and pivots that come near what rounding
 # in float32 (1.2e-7) would decide are left to exact sums: a step of refinement shows whether the others' were right.
 EPS = 2.0**-20
-# Error of a fit, beside its largest coefficient, that ends its refinement. Fits by Gram matrices of float32 products had
-# 4e-7 to 3e-6 on HoG features, these after one step in float32 4e-7 to 1.3e-6, and more steps left that as it was.
+# Error of a fit, beside its largest coefficient, that ends its refinement. Fits by Gram matrices of float32 products
+# had 4e-7 to 3e-6 on HoG features, these after one step in float32 4e-7 to 1.3e-6, and more steps left that as it was.
 EXACT = 2.0**-20
 SLOWEST = 0.2  # share of an error that a step may leave
 STEPS = 6
+
+
+def begins_rough(n: int, q: int, l2: float, precision: str) -> bool:
+    """Tell whether fits to q columns of n rows, gathered or drawn, begin with rough Gram matrices.
+
+    They are of numbers in bfloat16, which the processor must have, and pay where products are most of the work.
+    Without a penalty rank is decided by the last digits of sums: they are exact then.
+    """
+    worth = LEAST <= q <= MOST and n * q > kernels.SERIAL
+    return worth and l2 > 0.0 and precision == "float32" and bfloat_tiles.available()
+
+
+def rough_sums(X: Panels, W: np.ndarray, R: np.ndarray, classes: slice, totals: bool) -> Sums:
+    """Return sums as :func:`pipeline.backends.cpu.wls.sums`, the Gram matrices of numbers in bfloat16.
+
+    Numbers are rounded about the means of their columns, which are far from zero where the columns are random features:
+    of those a step of refinement left .3 of an error, about their means .01.
+    """
+    J, q, weights = W.shape[1], X.shape[1], W[:, classes]
+    xr = xw = sr = sw = None
+    if totals:
+        both, whole = panels.products(X, R, W, X.dtype.name)
+        xr, xw, sr, sw = both[:, :J], both[:, J:], whole[:J], whole[J:]
+    if X.centred:
+        return Sums(
+            xr, xw, sr, sw, bfloat_grams.grams(X, weights, np.zeros(q), np.zeros((q, 0)), np.zeros(0))
+        )
+    if totals:
+        mine, whole = both[:, J:][:, classes], whole[J:][classes]
+    else:
+        mine, whole = panels.products(X, weights[:, :0], weights, X.dtype.name)
+    return Sums(xr, xw, sr, sw, bfloat_grams.grams(X, weights, X.means, mine, whole))
+
+
+def rough_fits(sums: Sums, l2: float) -> Rough:
+    """Return the fits that rough Gram matrices give, to be improved."""
+    return Rough(sums, l2)
 
 
 class Rough:
@@ -47,10 +91,9 @@ class Rough:
     def __init__(self, sums: Sums, l2: float) -> None:
         gram, xr, xw, sr, sw = sums.gram, *sums[:4]
         self._xw, self._sw, self._l2 = np.ascontiguousarray(xw.T), sw, l2
-        q, count = xr.shape
         self._factors: list[Factor] = []
         self._found: Any = None
-        if q <= wls_systems.MOST:
+        if len(xr) <= wls_systems.MOST:
             found = self._found = wls_systems.solve_regular(gram, xr, xw, sr, sw, l2, EPS, keep=True)
             self.coef, self.intercept, self._scale = found.coef, found.intercept, found.scale
             self.lost, margin = ~found.regular, found.margin
