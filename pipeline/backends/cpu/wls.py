@@ -22,7 +22,7 @@ from pipeline.backends.cpu import wls_large as large
 from pipeline.backends.cpu.panels import Panels, as_rows
 from pipeline.backends.cpu.wls_grams import weighted_sums
 from pipeline.backends.cpu.wls_moments import weighted_moments
-from pipeline.backends.cpu.wls_rough import ROUGH, begins_rough, rough_fits, rough_sums
+from pipeline.backends.cpu.wls_rough import ROUGH, Rough, begins_rough, rough_sums
 from pipeline.backends.protocol import ComponentwiseSums, Sums, WlsFit
 from pipeline.backends.solve import DELICATE, Factor, factorise
 from pipeline.backends.solve import refine as refined
@@ -245,6 +245,11 @@ def solve(sums: Sums, l2: float, precision: str) -> tuple[WlsFit, list[Factor] |
         if factors[i] is None:
             factors[i] = found.factor(i, xw[:, i], sw[i], l2)
     return fit, factors
+
+
+def rough_fits(sums: Sums, l2: float) -> Rough:
+    """Return the fits that rough Gram matrices give, to be improved by residuals of the rows."""
+    return Rough(sums, l2)
 
 
 def refine(factors: list[Factor], xr: np.ndarray, sr: np.ndarray, found: WlsFit) -> WlsFit:

@@ -67,11 +67,6 @@ def rough_sums(X: Panels, W: np.ndarray, R: np.ndarray, classes: slice, totals: 
     return Sums(xr, xw, sr, sw, bfloat_grams.grams(X, weights, X.means, mine, whole))
 
 
-def rough_fits(sums: Sums, l2: float) -> Rough:
-    """Return the fits that rough Gram matrices give, to be improved."""
-    return Rough(sums, l2)
-
-
 class Rough:
     """Fits of some classes, not yet exact.
 

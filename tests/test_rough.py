@@ -1,0 +1,321 @@
+"""Fits that rough Gram matrices begin: products in bfloat16 against plain ones, and fits against exact systems."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline import LogitBoostClassifier, backends
+from pipeline.backends.cpu import bfloat_grams, bfloat_tiles, panels, wls, wls_rough
+from pipeline.backends.protocol import Sums
+
+has_bfloat16 = pytest.mark.skipif(
+    not bfloat_tiles.available(), reason="this processor has no AVX512-BF16: Gram matrices are float32 here"
+)
+
+
+def rounded(x):
+    """Return float32 numbers rounded to the upper half of their bits."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32).astype(np.uint64) + 0x8000
+    return (bits & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
+def problem(n, q, J, seed=0, mean=0.0):
+    """Return columns that hang together, as those of HoG features do, weights and weighted responses."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, q)) + 1.5 * rng.normal(size=(n, 3)) @ rng.normal(size=(3, q)) / np.sqrt(3)
+    p = rng.random((n, J)) ** 3
+    W = p * (1 - p) + 1e-6
+    R = np.clip((rng.random((n, J)) < p) - p, -3 * W, 3 * W)
+    return (X * 0.1 + mean).astype(np.float32), W.astype(np.float32), R.astype(np.float32)
+
+
+def gathered(X, center=0.0):
+    q = X.shape[1]
+    return wls.gather(X, np.arange(q), np.full(q, center, np.float32))
+
+
+def exact(X, W, R, l2):
+    """Return coefficients (q, J), intercepts and the roots of the diagonals, from float64 normal equations."""
+    X, W, R = (one.astype(np.float64) for one in (X, W, R))
+    coef, intercept, root = [], [], []
+    for w, r in zip(W.T, R.T, strict=True):
+        mean = w @ X / w.sum()
+        A = (X * w[:, None]).T @ X - w.sum() * np.outer(mean, mean) + l2 * np.eye(X.shape[1])
+        coef.append(np.linalg.solve(A, X.T @ r - mean * r.sum()))
+        intercept.append(r.sum() / w.sum() - mean @ coef[-1])
+        root.append(np.sqrt(np.diag(A)))
+    return np.array(coef).T, np.array(intercept), np.array(root).T
+
+
+def error(found, truth):
+    """Return the largest error of scaled coefficients, beside the largest of a class."""
+    coef, _, root = truth
+    return (np.abs((found.coef - coef) * root).max(axis=0) / np.abs(coef * root).max(axis=0)).max()
+
+
+# ---- products ----
+
+
+@has_bfloat16
+@settings(deadline=None, max_examples=30)
+@given(n=st.integers(1, 1300), q=st.integers(1, 70), J=st.integers(1, 5), seed=st.integers(0, 10**6))
+def test_products_are_those_of_rounded_numbers(n, q, J, seed):
+    X, W, _ = problem(n, q, J, seed)
+    W[np.random.default_rng(seed).random(n) < 0.2] = 0.0
+    found = bfloat_grams.grams(gathered(X), W, np.zeros(q), np.zeros((q, 0)), np.zeros(0))
+    numbers = rounded(X).astype(np.float64)
+    for j in range(J):
+        weighted = rounded(X * W[:, j : j + 1]).astype(np.float64)
+        expected = np.triu(weighted.T @ numbers)
+        size = np.abs(weighted).T @ np.abs(numbers)
+        assert (np.abs(np.triu(found[j]) - expected) <= 1e-5 * size).all()
+
+
+@has_bfloat16
+def test_numbers_are_rounded_about_a_centre():
+    X, W, _ = problem(3000, 40, 3, mean=5.0)
+    center = X[::7].mean(axis=0)
+    wide = [one.astype(np.float64) for one in (X, W)]
+    xw, sw = wide[0].T @ wide[1], wide[1].sum(axis=0)
+    found = bfloat_grams.grams(gathered(X), W, center, xw, sw)
+    plain = bfloat_grams.grams(gathered(X), W, np.zeros(40), np.zeros((40, 0)), np.zeros(0))
+    for j in range(3):
+        expected = (wide[0] * wide[1][:, j : j + 1]).T @ wide[0]
+        variance = np.diag(expected) - xw[:, j] ** 2 / sw[j]
+        errors = [np.abs(np.triu(one[j] - expected)).max() / variance.max() for one in (found, plain)]
+        assert errors[0] < 1e-3 < errors[1]
+
+
+@has_bfloat16
+def test_products_do_not_depend_on_threads():
+    X, W, R = problem(5000, 130, 7)
+    found = []
+    for threads in (1, 2, 3):
+        with backends.get("cpu").threads(threads):
+            X_ = gathered(X)
+            found.append(
+                [
+                    bfloat_grams.grams(X_, W, np.zeros(130), np.zeros((130, 0)), np.zeros(0)),
+                    *panels.products(X_, R, W, "float32"),
+                    *wls.fit(X_, np.zeros(130), W, R, 1.0),
+                ]
+            )
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize(("n", "q", "J"), [(700, 5, 1), (513, 33, 10), (256, 16, 23), (3, 40, 2)])
+def test_sums_of_rows_and_of_residuals(n, q, J, precision):
+    X, W, R = problem(n, q, J)
+    wide = [one.astype(np.float64) for one in (X, W, R)]
+    rng = np.random.default_rng(1)
+    coef, intercept = rng.normal(size=(q, J)).astype(precision), rng.normal(size=J).astype(precision)
+    e = wide[2] - wide[1] * (wide[0] @ coef.astype(np.float64) + intercept)
+    tolerance = 1e-12 if precision == "float64" else 3e-6
+    found = panels.residual_sums(gathered(X), W, R, coef, intercept)
+    size = np.abs(wide[0]).T @ np.abs(e)
+    assert (np.abs(found[0] - wide[0].T @ e) <= tolerance * size.max()).all()
+    assert (np.abs(found[1] - e.sum(axis=0)) <= tolerance * np.abs(e).sum(axis=0).max()).all()
+    both, sums = panels.products(gathered(X), R, W, precision)
+    V = np.hstack([wide[2], wide[1]])
+    assert (np.abs(both - wide[0].T @ V) <= tolerance * (np.abs(wide[0]).T @ np.abs(V))).all()
+    np.testing.assert_allclose(sums, V.sum(axis=0), rtol=tolerance, atol=tolerance * np.abs(V).sum())
+
+
+# ---- systems, on any processor: the rough matrices are made here ----
+
+
+def rough_sums(X, W, R):
+    """Return the sums that products in bfloat16 give."""
+    wide = [one.astype(np.float64) for one in (X, W, R)]
+    numbers = rounded(X).astype(np.float64)
+    gram = [rounded(X * w[:, None]).astype(np.float64).T @ numbers for w in W.T]
+    return Sums(wide[0].T @ wide[2], wide[0].T @ wide[1], wide[2].sum(0), wide[1].sum(0), np.array(gram))
+
+
+def refined(X, W, R, l2, sums=None):
+    system = wls_rough.Rough(sums or rough_sums(X, W, R), l2)
+    steps = 0
+    while system.open.any():
+        coef, intercept = (one.astype(np.float64) for one in (system.coef, system.intercept))
+        e = R - W * (X.astype(np.float64) @ coef + intercept)
+        system.improve(X.astype(np.float64).T @ e, e.sum(axis=0))
+        steps += 1
+    return system, steps
+
+
+@pytest.mark.parametrize("q", [64, 200, 300])  # of the last, each class has a factor of LAPACK's
+@pytest.mark.parametrize("l2", [1.0, 0.1])
+def test_fits_become_those_of_exact_sums(q, l2):
+    X, W, R = problem(4000, q, 4)
+    system, steps = refined(X, W, R, l2)
+    truth = exact(X, W, R, l2)
+    assert not system.lost.any()
+    assert 1 <= steps <= 4
+    assert error(system.fit(), truth) < 2e-6
+    np.testing.assert_allclose(system.fit().intercept, truth[1], atol=1e-5 * np.abs(truth[1]).max())
+
+
+def test_each_step_leaves_a_small_share_of_the_error(monkeypatch):
+    monkeypatch.setattr(wls_rough, "EXACT", 1e-11)
+    monkeypatch.setattr(wls_rough, "DELICATE", 9.0)  # in float64, to the end
+    X, W, R = problem(4000, 100, 3)
+    assert error(refined(X, W, R, 1.0)[0].fit(), exact(X, W, R, 1.0)) < 1e-9
+
+
+def test_a_matrix_that_is_too_rough_is_found_out():
+    """Of a Gram matrix that is another class's, and of one with a wrong sign, nothing remains."""
+    X, W, R = problem(2000, 80, 3)
+    sums = rough_sums(X, W, R)
+    sums.gram[1] *= 3.0
+    sums.gram[2] *= -1.0
+    system, _ = refined(X, W, R, 1.0, sums)
+    assert system.lost.tolist() == [False, True, True]
+    assert error(wls_fit_of(system, 0), [one[..., :1] for one in exact(X, W[:, :1], R[:, :1], 1.0)]) < 2e-6
+
+
+def wls_fit_of(system, i):
+    found = system.fit()
+    return found._replace(coef=found.coef[:, i : i + 1], intercept=found.intercept[i : i + 1])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_numbers_that_are_not_finite_are_left_to_exact_sums(value):
+    X, W, R = problem(2000, 80, 2)
+    sums = rough_sums(X, W, R)
+    sums.gram[0, 3, 5] = value
+    sums.xr[7, 1] = value
+    system, _ = refined(X, W, R, 1.0, sums)
+    assert system.lost.all()
+
+
+def test_no_responses_and_no_weights():
+    X, W, R = problem(2000, 80, 3)
+    R[:, 0], R[:, 1], W[:, 1] = 0.0, 0.0, 0.0
+    system, _ = refined(X, W, R, 1.0)
+    assert system.lost.tolist() == [False, True, False]
+    assert not system.coef[:, 0].any()
+
+
+# ---- whole fits ----
+
+
+def plain(monkeypatch):
+    monkeypatch.setattr(bfloat_tiles, "available", lambda: False)
+
+
+def both_ways(monkeypatch, *arguments):
+    found = wls.fit(*arguments)
+    with monkeypatch.context() as patch:
+        plain(patch)
+        assert not wls.begins_rough(10_000, 128, 1.0, "float32")
+        return found, wls.fit(*arguments)
+
+
+@has_bfloat16
+@pytest.mark.parametrize(("n", "q", "J"), [(2100, 64, 1), (3001, 128, 10), (1000, 257, 3), (900, 700, 2)])
+def test_fits_are_as_exact_as_those_of_float32_products(monkeypatch, n, q, J):
+    X, W, R = problem(n, q, J)
+    assert wls.begins_rough(n, q, 1.0, "float32")
+    found, other = both_ways(monkeypatch, gathered(X), np.zeros(q), W, R, 1.0)
+    truth = exact(X, W, R, 1.0)
+    assert error(found, truth) <= max(2e-6, 2 * error(other, truth))
+    assert (found.rank == q).all()
+    assert not found.ladder.any()
+
+
+@has_bfloat16
+def test_random_features_are_rounded_about_their_means(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.random((6000, 200), dtype=np.float32) * np.float32(0.3)
+    _, W, R = problem(6000, 1, 4)
+    Z = wls.random_features(X, X.mean(axis=0), 0.02, 300, 5, 0)
+    assert not Z.centred
+    steps = []
+    improve = wls_rough.Rough.improve
+    monkeypatch.setattr(
+        wls_rough.Rough, "improve", lambda self, *sums: (steps.append(1), improve(self, *sums))[1]
+    )
+    found = wls.fit(Z, np.zeros(300), W, R, 1.0)
+    assert 1 <= len(steps) <= 4
+    assert error(found, exact(np.asarray(Z), W, R, 1.0)) < 3e-6
+
+
+@has_bfloat16
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda X, W: X.__setitem__((slice(None), 3), X[:, 9]),  # two columns alike
+        lambda X, W: X.__setitem__((slice(None), 3), 0.25),  # one that does not vary
+        lambda X, W: W.__setitem__((slice(None), 1), 0.0),  # a class without weight
+        lambda X, W: W.__setitem__((slice(40, None), 1), 0.0),  # fewer rows than columns
+    ],
+)
+@pytest.mark.parametrize("l2", [0.0, 1e-6, 1.0])
+def test_hard_cases_are_those_of_exact_sums(monkeypatch, damage, l2):
+    X, W, R = problem(3000, 70, 3)
+    damage(X, W)
+    R[W == 0.0] = 0.0
+    found, other = both_ways(monkeypatch, gathered(X), np.zeros(70), W, R, l2)
+    np.testing.assert_array_equal(found.rank, other.rank)
+    np.testing.assert_array_equal(found.ladder, other.ladder)
+    values = [X.astype(np.float64) @ one.coef + one.intercept for one in (found, other)]
+    root = np.sqrt(W.astype(np.float64))
+    distance = np.linalg.norm(root * (values[0] - values[1]), axis=0)
+    assert (distance <= 1e-5 * (1e-9 + np.linalg.norm(root * values[1], axis=0))).all()
+
+
+@has_bfloat16
+@pytest.mark.parametrize("learner", ["subspace", "random_features"])
+@pytest.mark.parametrize("J", [2, 5])
+def test_boosting_is_that_of_exact_sums(monkeypatch, learner, J):
+    rng = np.random.default_rng(0)
+    X = rng.random((2500, 300), dtype=np.float32) * np.float32(0.3)
+    y = np.argmax(X[:, :J] + 0.1 * rng.random((2500, J)), axis=1)
+    settings_ = {
+        "learner": learner,
+        "n_rounds": 12,
+        "subspace_size": 96,
+        "n_components": 270,
+        "random_state": 0,
+    }
+    calls = []
+    begin = wls_rough.Rough.__init__
+    monkeypatch.setattr(
+        wls_rough.Rough, "__init__", lambda self, *given: (calls.append(1), begin(self, *given))[1]
+    )
+    found = LogitBoostClassifier(**settings_).fit(X, y)
+    assert len(calls) == 12
+    with monkeypatch.context() as patch:
+        plain(patch)
+        other = LogitBoostClassifier(**settings_).fit(X, y)
+    assert len(calls) == 12
+    np.testing.assert_allclose(found.train_loss_, other.train_loss_, rtol=1e-5)
+    np.testing.assert_allclose(found.decision_function(X), other.decision_function(X), atol=2e-4)
+
+
+def test_who_begins_with_rough_sums(monkeypatch):
+    monkeypatch.setattr(bfloat_tiles, "available", lambda: True)
+    assert wls.begins_rough(10_000, 128, 1.0, "float32")
+    assert not wls.begins_rough(
+        10_000, 128, 0.0, "float32"
+    )  # without a penalty rank is decided by last digits
+    assert not wls.begins_rough(10_000, 128, 1.0, "float64")
+    assert not wls.begins_rough(10_000, 20, 1.0, "float32")  # products are little of the work
+    assert not wls.begins_rough(10_000, 3240, 1.0, "float32")
+    assert not backends.get("reference").wls.begins_rough(10_000, 128, 1.0, "float32")
+
+
+@pytest.mark.parametrize("name", ["CPU_NAME", "CPU_FEATURES"])
+def test_code_for_another_processor_has_no_such_products(monkeypatch, name):
+    """NUMBA_CPU_NAME=generic compiles for processors without the instruction."""
+    monkeypatch.setattr(bfloat_tiles.numba.config, name, "generic" if name == "CPU_NAME" else "+avx2")
+    bfloat_tiles.available.cache_clear()
+    assert not bfloat_tiles.available()
+    monkeypatch.undo()
+    bfloat_tiles.available.cache_clear()
