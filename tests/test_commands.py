@@ -6,6 +6,8 @@ import csv
 import json
 import logging
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from pipeline import config
 from pipeline.commands import evaluate, pack, predict, train
 from pipeline.errors import ConfigError, DataError, ModelError, OutputError
 from pipeline.model import load_model
+from tests.programs import environment
 
 NAMES = ("across", "down", "slanted")
 
@@ -99,6 +102,24 @@ def test_train_writes_everything(trained):
     assert metrics["peak_memory_bytes"] > 1e7
     assert metrics["software"]["numpy"] == np.__version__
     assert {row["path"] for row in rows(run_dir / "rejected.csv")} == {"down/bad.png", "across/text.jpg"}
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="asks Linux for the memory of a process")
+def test_the_memory_told_is_not_that_of_who_started_the_process():
+    """ru_maxrss of Linux is kept over exec: plan, with a set in memory, took its own for that of its measuring run."""
+    child = "from pipeline.commands.output import peak_memory; print(peak_memory())"
+    large = (
+        "held = b'x' * 600_000_000; import subprocess, sys; "
+        "sys.exit(subprocess.call([sys.executable, '-c', sys.argv[1]]))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", large, child],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert 1e7 < int(found.stdout) < 4e8
 
 
 def test_predictions_agree_with_the_figures(trained):

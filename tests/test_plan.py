@@ -225,10 +225,53 @@ def test_memory_of_a_processor_counts_pixels_features_and_the_round() -> None:
     pixels, features = 100_000 * 5000, 100_000 * 3240 * 4
     assert found.needs[0].host == 3e8 + pixels
     columns, scores = 80_000 * 128 * 4, 80_000 * 10 * 4 * 6
-    assert found.host == pytest.approx(3e8 + pixels + features + columns + scores + (1 << 22) * 16)
+    assert found.host == pytest.approx(3e8 + pixels + features + columns + scores + (1 << 20) * 16)
+    many = replace(work, columns=1024)  # a block of rows as wide as BLAS likes it
+    columns = 80_000 * 1024 * 4
+    assert footprint.footprint(many, 3e8, 8e9).host == pytest.approx(
+        3e8 + pixels + features + columns + scores + (1 << 22) * 16
+    )
     assert footprint.footprint(replace(work, source="packed"), 3e8, 8e9).host == found.host - pixels
     assert found.fits
     assert not footprint.footprint(work, 3e8, 1e9).fits
+
+
+def test_memory_of_principal_components() -> None:
+    """The Gram matrix, its reflectors and the eigenvectors beside the features; then the features are gone."""
+    work = replace(work_of(100_000), components=400, columns=128)
+    found = footprint.footprint(work, 3e8, 8e9)
+    pixels, features, fewer = 100_000 * 5000, 100_000 * 3240 * 4, 100_000 * 400 * 4
+    needs = {need.stage: need.host for need in found.needs}
+    assert list(needs) == ["read", "hog", "reduce", "boost", "evaluate"]
+    fit, transform = 16 * 3240 * (3240 + 400) + 8 * (1 << 22), fewer + 4 * (1 << 22)
+    assert needs["reduce"] == pytest.approx(3e8 + pixels + features + max(fit, transform))
+    columns, scores = 80_000 * 128 * 4, 80_000 * 10 * 4 * 6
+    assert needs["boost"] == pytest.approx(3e8 + pixels + fewer + columns + scores + (1 << 20) * 16)
+
+
+@pytest.mark.parametrize("reduce", ["none", "pca"])
+def test_a_train_takes_the_memory_that_is_forecast(tmp_path: Path, reduce: str) -> None:
+    """Never more, and at most a quarter less; the process itself is measured on 100 images, as plan does."""
+    peaks, components = [], None
+    for name, images in (("compiles", 100), ("tiny", 100), ("run", 3000)):
+        words = f"data=synthetic data.n={images} reduce={reduce} classifier.n_rounds=5 hydra.run.dir={name}"
+        done = python_m("train", *words.split(), cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        content = json.loads((tmp_path / name / "metrics.json").read_text(encoding="utf-8"))
+        peaks.append(content["peak_memory_bytes"])
+        components = content.get("components")
+    cfg = config.Train(reduce=config.Reduce(config.ReduceName[reduce]))
+    work = describe(
+        cfg,
+        backend="cpu",
+        threads=2,
+        images=3000,
+        classes=10,
+        components=components,
+        source="synthetic",
+    )
+    forecast_bytes = footprint.footprint(work, peaks[1], 8e9).host
+    assert peaks[2] <= forecast_bytes <= 1.25 * peaks[2]
 
 
 def test_constants_that_stand_elsewhere_too() -> None:
