@@ -12,6 +12,7 @@ from typing import Any
 from pipeline import config
 from pipeline.config import CONF
 from pipeline.errors import ConfigError
+from pipeline.files import expanded
 from pipeline.groups.unused import unused
 from pipeline.messages import LISTS, hint, one_line
 from pipeline.processor import usable_cores
@@ -110,7 +111,8 @@ def check(name: str, overrides: Sequence[str], sweep: bool, extra: Path | None) 
     known = set(config.keys(config.SCHEMAS[name])) - {"run_dir"}  # Hydra's run folder: hydra.run.dir
     for text in overrides:
         if "=" not in text and not text.startswith("~"):
-            raise ConfigError(f"'{text}' is not of the form key=value.{_see(name)}")
+            meant = _meant(text, name, groups)
+            raise ConfigError(f"'{text}' is not of the form key=value{meant}.{_see(name)}")
         try:
             override = parser.parse_override(text)
         except HydraException as error:
@@ -124,6 +126,23 @@ def check(name: str, overrides: Sequence[str], sweep: bool, extra: Path | None) 
         _check_override(override, known, groups, _see(name))
         if override.is_sweep_override() and not sweep and not override.key_or_group.startswith("hydra"):
             raise ConfigError(f"several values in '{text}' need --multirun; for a list, write key=[1,2]")
+
+
+def _is_place(text: str) -> bool:
+    """Tell whether a word may name a file or folder: there is one, or it is written like one."""
+    return any(sign in text for sign in "/\\.~") or expanded(text).exists()
+
+
+def _meant(text: str, name: str, groups: dict[str, list[str]]) -> str:
+    """Return what a word without an equals sign may be meant to say, as the end of a sentence; or nothing."""
+    chosen = [f"{group}={text}" for group, options in groups.items() if text in options]
+    if chosen:
+        return f": write {' or '.join(chosen)}"
+    if "data" not in groups or text.startswith("~"):
+        return ""
+    known = config.keys(config.SCHEMAS[name])
+    model = f", and model={text} if it is a model" if "model" in known and text.endswith(".npz") else ""
+    return f": write data.path={text} if the images lie there{model}"
 
 
 def _see(name: str) -> str:
@@ -150,6 +169,11 @@ def _check_override(override: Any, known: set[str], groups: dict[str, list[str]]
         for value in values:
             name = "null" if value is None else str(value)
             if name not in groups[key]:
+                if key == "data" and _is_place(name):
+                    raise ConfigError(
+                        f"data={name}: data= chooses among {', '.join(groups[key])}; where the images lie is said "
+                        f"with data.path={name}"
+                    )
                 choices, near = ", ".join(groups[key]), hint(name, groups[key])
                 raise ConfigError(f"no option '{name}' for {key}; choose one of: {choices}.{near}")
     elif key not in known:

@@ -486,7 +486,10 @@ def test_each_machine_has_its_price(quick: config.Plan, capsys: pytest.CaptureFi
 def test_too_few_images(quick: config.Plan) -> None:
     quick.data = replace(quick.data, classes=30)
     quick.images = 40
-    with pytest.raises(ConfigError, match=r"images=40 are too few for 30 classes"):
+    with pytest.raises(ConfigError, match=r"^images=40: too few images for 30 classes"):
+        plan.run(quick)
+    quick.images, quick.data = None, replace(quick.data, n=40)
+    with pytest.raises(ConfigError, match=r"^data\.n=40: too few images for 30 classes"):
         plan.run(quick)
 
 

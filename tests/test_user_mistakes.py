@@ -325,6 +325,18 @@ def test_pipes_are_not_read(tmp_path):
 # ---- models and features ----
 
 
+@pytest.mark.parametrize(
+    "line", ["train", "predict model=model.npz", "evaluate model=model.npz", "pack out=x.npz"]
+)
+def test_a_model_is_no_set_of_images(told, here, line):
+    name, *words = line.split()
+    data = "data=packed" if name == "pack" else "data=auto"
+    assert told(name, *words, data, "data.path=model.npz").startswith(
+        f"pipeline {name}: data.path=model.npz: a model, not images: give it as model=... to predict or evaluate, and "
+        "in data.path= the folder or packed set"
+    )
+
+
 def test_a_model_labels_no_images(here):
     model = load_model("model.npz")
     none = pictures()[0][:0]
