@@ -209,7 +209,7 @@ def test_train_refuses_images_smaller_than_a_block_before_reading(tmp_path):
 @pytest.mark.parametrize("chunk", [7, 1000])
 def test_predict_labels_a_folder_in_chunks(trained, folder, tmp_path, chunk):
     cfg = settings(config.Predict, tmp_path, folder, model=str(trained[0] / "model.npz"), chunk=chunk)
-    cfg.out = str(tmp_path / "deep" / "labels.csv")
+    cfg.out = str(tmp_path / "labels.csv")
     predict.run(cfg)
     found = rows(cfg.out)
     assert list(found[0]) == ["path", "label", *[f"p_{name}" for name in NAMES]]
@@ -285,6 +285,27 @@ def test_evaluate_matches_classes_by_name(trained, folder, tmp_path):
     assert metrics["test"]["accuracy"] == 1.0
     assert metrics["test"]["per_class"]["down"]["support"] == 0
     assert [row["label"] for row in rows(tmp_path / "predictions.csv")] == ["slanted", "across"]
+
+
+def test_evaluate_takes_images_of_a_single_class_and_says_what_that_does_not_show(
+    trained, folder, tmp_path, capsys
+):
+    """How well does it know a class? Whether it takes others for it, such images cannot tell."""
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "slanted").symlink_to(folder / "slanted", target_is_directory=True)
+    labelled = settings(config.Evaluate, tmp_path, tmp_path / "photos", model=str(trained[0] / "model.npz"))
+    figure = evaluate.run(labelled)
+    test = json.loads((tmp_path / "metrics.json").read_text())["test"]
+    found = rows(tmp_path / "predictions.csv")
+    assert {row["label"] for row in found} == {"slanted"}
+    right = sum(row["predicted"] == "slanted" for row in found)
+    assert test["accuracy"] == test["balanced_accuracy"] == right / len(found)
+    assert figure == pytest.approx(-np.mean([math.log(float(row["p_slanted"])) for row in found]), rel=1e-4)
+    assert test["per_class"]["down"] == {"precision": None, "recall": None, "f1": None, "support": 0}
+    assert "All images are of the class slanted: how often others are taken for it" in capsys.readouterr().out
+    folds = settings(config.Evaluate, tmp_path, tmp_path / "photos", split=config.Split(folds=2))
+    with pytest.raises(DataError, match="a single class"):
+        evaluate.run(folds)
 
 
 def test_evaluate_refuses_what_has_no_effect_or_is_unknown(trained, folder, tmp_path):
