@@ -37,8 +37,8 @@ def expanded_new(path: str | Path, setting: str, folder: bool = False) -> Path:
     first = found.parts[0] if str(path).startswith("~") else ""
     if first.startswith("~") and (folder or len(found.parts) > 1) and not Path(first).is_dir():
         raise OutputError(
-            f"{setting}={path}: {first} is no user of this machine; give the folder in full, or ./{first} for a new "
-            "one of this name"
+            f"{setting}={path}: {first} is no user of this machine; give the folder in full, or ./{first} for one "
+            "of this name"
         )
     if not found.parent.exists():
         what = "a folder" if folder else "a file"

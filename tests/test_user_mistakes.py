@@ -132,7 +132,7 @@ def test_predict_replaces_its_own_csv(here):
 def test_a_folder_that_is_not_there_is_not_made(told, here, monkeypatch, line, setting, what):
     """It may be misspelt: said before anything is read."""
     monkeypatch.setattr(
-        "pipeline.datasets.folder.scan", lambda *_: pytest.fail("read before the output was checked")
+        "pipeline.datasets.folder._list", lambda *_: pytest.fail("read before the output was checked")
     )
     name, *words = line.split()
     assert told(name, *words, setting) == (
