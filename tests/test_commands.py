@@ -249,7 +249,11 @@ def test_predict_finds_out_that_it_cannot_write_before_it_works(trained, folder,
 def test_training_from_a_pack_gives_the_same(folder, tmp_path, capsys):
     cfg = settings(config.Pack, tmp_path / "p", folder, out=str(tmp_path / "photos.npz"))
     pack.run(cfg)
-    assert "60 images of 3 classes packed" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "60 images of 3 classes packed" in told
+    size = (tmp_path / "photos.npz").stat().st_size
+    assert 5e4 < size < 1e5  # which is no 0 MB
+    assert f"24x40 pixels, {size / 1e3:.1f} kB\n" in told
     assert len(rows(tmp_path / "p" / "rejected.csv")) == 2
     packed, plain = tmp_path / "t1", tmp_path / "t2"
     figures = [
