@@ -98,6 +98,10 @@ def footprint(work: Work, base: float, host_memory: float, device_memory: float 
         systems = 72.0 * inputs * J
         if work.learner != "componentwise":  # of many columns a triangle, and in float64 its factor
             systems = 8.0 * (3 * q * q if q <= triangle.SQUARE else triangle.size(q) * (s // 4))
+        if (
+            work.learner == "full" and work.fit <= q
+        ):  # no unique solution: that of least norm, backends/solve.py
+            systems += 8.0 * q * (3 * q + 4 * work.fit)
         most = BUFFER if q > triangle.SQUARE or work.learner == "random_features" else BUFFER // 4
         buffers = min(float(most), float(work.fit) * inputs) * 8 * 2
         held = base + pixels + features
