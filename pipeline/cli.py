@@ -26,7 +26,7 @@ from pipeline.errors import ConfigError, OutputError
 from pipeline.files import atomic, expanded, occupied
 from pipeline.interrupts import Stopped
 from pipeline.messages import hint, is_users, one_line
-from pipeline.overrides import CONF, check, groups_of, quoted, sorted_out
+from pipeline.overrides import CONF, check, groups_of, quoted, refuse_unused, sorted_out, warn_of_threads
 from pipeline.reporting import help as texts
 from pipeline.reporting.stages import Stages
 
@@ -227,6 +227,7 @@ def _settings(cfg: Any, name: str, notes: str | None) -> Any:
     import logging
 
     from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
     from omegaconf import OmegaConf
 
     from pipeline import resumed
@@ -242,6 +243,9 @@ def _settings(cfg: Any, name: str, notes: str | None) -> Any:
         raise ConfigError(f"{missing[0]} must be given: {missing[0]}=...")
     logging.captureWarnings(True)
     settings: Any = OmegaConf.to_object(cfg)  # runs the range checks of the schema
+    sweep = HydraConfig.get().mode is RunMode.MULTIRUN
+    refuse_unused(name, settings, list(HydraConfig.get().overrides.task), sweep)
+    warn_of_threads(settings)
     if notes is not None and not resuming:  # what the run began with stays as it is
         run_folder.write_notes(cfg, Path(settings.run_dir) / notes)
         with atomic(Path(settings.run_dir) / "config.yaml") as stream:

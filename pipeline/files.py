@@ -25,19 +25,25 @@ def expanded(path: str | Path) -> Path:
 
 
 def expanded_new(path: str | Path, setting: str, folder: bool = False) -> Path:
-    """Return what :func:`expanded` does of a file or `folder` to make: none named ``~user``.
+    """Return what :func:`expanded` does of a file or `folder` to make: none named ``~user``, in a folder that exists.
 
     Raises
     ------
     OutputError
-        If `path` begins with a ``~`` that stands for no home folder, and there is no folder of this name.
+        If `path` begins with a ``~`` that stands for no home folder, and there is no folder of this name; or if there
+        is nothing where it is to lie: a misspelt folder is not made.
     """
     found = expanded(path)
     first = found.parts[0] if str(path).startswith("~") else ""
     if first.startswith("~") and (folder or len(found.parts) > 1) and not Path(first).is_dir():
         raise OutputError(
-            f"{setting}={path}: {first} is no user of this machine; give the folder in full, or ./{first} for a new "
-            "one of this name"
+            f"{setting}={path}: {first} is no user of this machine; give the folder in full, or ./{first} for one "
+            "of this name"
+        )
+    if not found.parent.exists():
+        what = "a folder" if folder else "a file"
+        raise OutputError(
+            f"{setting}={path}: there is no folder {found.parent}; give {what} in one that exists, or make it first"
         )
     return found
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from pipeline import config
 from pipeline.config import CONF
 from pipeline.errors import ConfigError
+from pipeline.files import expanded
+from pipeline.groups.unused import unused
 from pipeline.messages import LISTS, hint, one_line
+from pipeline.processor import usable_cores
+
+log = logging.getLogger(__name__)
 
 FLAGS = {"-m", "--multirun", "-r", "--run", "--resolve", "--hydra-help", "--version", "-h", "--help"}
 FLAGS_WITH_VALUE = {"-c", "--cfg", "-p", "--package", "-i", "--info", "-cd", "--config-dir"}
@@ -104,7 +111,8 @@ def check(name: str, overrides: Sequence[str], sweep: bool, extra: Path | None) 
     known = set(config.keys(config.SCHEMAS[name])) - {"run_dir"}  # Hydra's run folder: hydra.run.dir
     for text in overrides:
         if "=" not in text and not text.startswith("~"):
-            raise ConfigError(f"'{text}' is not of the form key=value.{_see(name)}")
+            meant = _meant(text, name, groups)
+            raise ConfigError(f"'{text}' is not of the form key=value{meant}.{_see(name)}")
         try:
             override = parser.parse_override(text)
         except HydraException as error:
@@ -118,6 +126,23 @@ def check(name: str, overrides: Sequence[str], sweep: bool, extra: Path | None) 
         _check_override(override, known, groups, _see(name))
         if override.is_sweep_override() and not sweep and not override.key_or_group.startswith("hydra"):
             raise ConfigError(f"several values in '{text}' need --multirun; for a list, write key=[1,2]")
+
+
+def _is_place(text: str) -> bool:
+    """Tell whether a word may name a file or folder: there is one, or it is written like one."""
+    return any(sign in text for sign in "/\\.~") or expanded(text).exists()
+
+
+def _meant(text: str, name: str, groups: dict[str, list[str]]) -> str:
+    """Return what a word without an equals sign may be meant to say, as the end of a sentence; or nothing."""
+    chosen = [f"{group}={text}" for group, options in groups.items() if text in options]
+    if chosen:
+        return f": write {' or '.join(chosen)}"
+    if "data" not in groups or text.startswith("~"):
+        return ""
+    known = config.keys(config.SCHEMAS[name])
+    model = f", and model={text} if it is a model" if "model" in known and text.endswith(".npz") else ""
+    return f": write data.path={text} if the images lie there{model}"
 
 
 def _see(name: str) -> str:
@@ -144,7 +169,62 @@ def _check_override(override: Any, known: set[str], groups: dict[str, list[str]]
         for value in values:
             name = "null" if value is None else str(value)
             if name not in groups[key]:
+                if key == "data" and _is_place(name):
+                    raise ConfigError(
+                        f"data={name}: data= chooses among {', '.join(groups[key])}; where the images lie is said "
+                        f"with data.path={name}"
+                    )
                 choices, near = ", ".join(groups[key]), hint(name, groups[key])
                 raise ConfigError(f"no option '{name}' for {key}; choose one of: {choices}.{near}")
     elif key not in known:
         raise ConfigError(f"no setting '{key}'.{hint(key, known | set(groups))}{more}")
+
+
+def refuse_unused(name: str, settings: Any, typed: Sequence[str], sweep: bool) -> None:
+    """Refuse a setting that was typed and can have no effect; in a sweep, whose other jobs may use it, warn.
+
+    What comes from the files of ``conf/``, and a typed value that is the default, are nobody's mistake.
+
+    Parameters
+    ----------
+    name : the command
+    settings : its dataclass
+    typed : overrides of the command line, of this job
+    sweep : whether it is one job of several
+
+    Raises
+    ------
+    ConfigError
+    """
+    without = unused(settings, name)
+    for text in typed:
+        key = text.partition("=")[0].lstrip("+")
+        if key not in without:
+            continue
+        value, default = (_value(one, key) for one in (settings, config.SCHEMAS[name]()))
+        if value is None or value == default:
+            continue
+        _, belongs, found = without[key]
+        told = f"{text.lstrip('+')} has no effect with {found}: {key} belongs to {belongs}"
+        if not sweep:
+            raise ConfigError(f"{told}; leave it out, or choose what it belongs to")
+        log.warning("%s", told)
+
+
+def _value(settings: Any, key: str) -> Any:
+    return reduce(getattr, key.split("."), settings)
+
+
+def warn_of_threads(settings: Any) -> None:
+    """Warn of more threads than this process has cores: they gain nothing. Dask's workers may have more cores."""
+    backend, scale = getattr(settings, "backend", None), getattr(settings, "scale", None)
+    if scale is not None and scale.name is config.ScaleName.dask:
+        return
+    key = "threads" if backend is None else "backend.threads"
+    threads, cores = getattr(backend or settings, "threads", 0), usable_cores()
+    if threads > cores:
+        log.warning(
+            "%s=%d is more than the %d core%s that this process may use: more threads than that gain nothing; "
+            "leave it out for one each",
+            *(key, threads, cores, "s" * (cores != 1)),
+        )

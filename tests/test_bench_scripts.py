@@ -168,3 +168,30 @@ def test_there_are_as_many_large_files_as_small_ones_if_not_told_otherwise(monke
     decode.main()
     assert counts == {"png 50x100": 60, "jpeg 50x100": 60, "png 60x80": large, "jpeg 60x80": large}
     assert "png 60x80 (" + str(large) in capsys.readouterr().out
+
+
+# ---- check_plan ----
+
+
+@pytest.mark.parametrize(
+    ("only", "seconds", "memory", "status"),
+    [
+        ((), 1.1, 1.2, 0),
+        ((), 1.3, 1.2, 1),
+        ((), 1.1, 1.3, 1),
+        ((), 1.1, 0.99, 1),  # a train that takes more than was forecast may be ended by the system
+        (("--only", "memory"), 2.0, 1.2, 0),
+        (("--only", "seconds"), 1.1, 0.9, 0),
+    ],
+)
+def test_a_plan_is_held_against_the_seconds_and_the_memory_of_a_train(
+    monkeypatch, capsys, only, seconds, memory, status
+):
+    check = script("check_plan")
+    monkeypatch.setattr(check, "predicted", lambda *_: (3.0 * seconds, 4e8 * memory))
+    monkeypatch.setattr(check, "trained", lambda *_: (3.0, 4e8))
+    monkeypatch.setattr(sys, "argv", ["check_plan", "--images", "100", *only])
+    assert check.main() == status
+    out = capsys.readouterr().out
+    assert f"{4e8 * memory / 1e6:,.0f} MB     400 MB   {memory:.2f}" in out
+    assert ("more than was forecast" in out) == (memory < 1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 
@@ -70,6 +71,25 @@ def test_the_command_shows_and_writes_what_was_measured(monkeypatch, tmp_path, c
     assert report["suites"][0]["rows"][0]["median"] == 0.25
     assert report["suites"][0]["rows"][1]["install"] == "pip install 'gone[all]'"
     assert (tmp_path / "benchmark.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_each_suite_shows_the_limit_that_its_shares_are_of(monkeypatch, tmp_path, capsys):
+    """Limits are measured anew in each: one number for all did not fit the shares in the tables."""
+
+    def measured(name, *given):
+        found = canned(name, *given)
+        return dataclasses.replace(found, limits={"host copy": {"hog": 4e10, "filter": 3e10}[name]})
+
+    monkeypatch.setattr(measure, "run", measured)
+    benchmark.run(settings(tmp_path, suite=["hog", "filter"], plots=False))
+    out = capsys.readouterr().out
+    tables = re.split(r"\n(?=hog: |filter: |How to read)", out)
+    shown = [re.findall(r"  of limit: (.*)", table) for table in tables]
+    told = "measured before and after these rounds"
+    by_name = {"hog": [f"host copy 40.0 GB/s, {told}"], "filter": [f"host copy 30.0 GB/s, {told}"]}
+    for table, lines in zip(tables, shown, strict=True):
+        assert lines == by_name.get(table.partition(":")[0], [])
+    assert re.search(r"limit: host copy +(40.0 GB/s in hog, 30.0|30.0 GB/s in filter, 40.0) GB/s in ", out)
 
 
 def test_a_wrong_row_ends_the_command_with_an_error_after_everything_was_written(

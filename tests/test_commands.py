@@ -6,6 +6,8 @@ import csv
 import json
 import logging
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from pipeline import config
 from pipeline.commands import evaluate, pack, predict, train
 from pipeline.errors import ConfigError, DataError, ModelError, OutputError
 from pipeline.model import load_model
+from tests.programs import environment
 
 NAMES = ("across", "down", "slanted")
 
@@ -99,6 +102,24 @@ def test_train_writes_everything(trained):
     assert metrics["peak_memory_bytes"] > 1e7
     assert metrics["software"]["numpy"] == np.__version__
     assert {row["path"] for row in rows(run_dir / "rejected.csv")} == {"down/bad.png", "across/text.jpg"}
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="asks Linux for the memory of a process")
+def test_the_memory_told_is_not_that_of_who_started_the_process():
+    """ru_maxrss of Linux is kept over exec: plan, with a set in memory, took its own for that of its measuring run."""
+    child = "from pipeline.commands.output import peak_memory; print(peak_memory())"
+    large = (
+        "held = b'x' * 600_000_000; import subprocess, sys; "
+        "sys.exit(subprocess.call([sys.executable, '-c', sys.argv[1]]))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", large, child],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert 1e7 < int(found.stdout) < 4e8
 
 
 def test_predictions_agree_with_the_figures(trained):
@@ -188,7 +209,7 @@ def test_train_refuses_images_smaller_than_a_block_before_reading(tmp_path):
 @pytest.mark.parametrize("chunk", [7, 1000])
 def test_predict_labels_a_folder_in_chunks(trained, folder, tmp_path, chunk):
     cfg = settings(config.Predict, tmp_path, folder, model=str(trained[0] / "model.npz"), chunk=chunk)
-    cfg.out = str(tmp_path / "deep" / "labels.csv")
+    cfg.out = str(tmp_path / "labels.csv")
     predict.run(cfg)
     found = rows(cfg.out)
     assert list(found[0]) == ["path", "label", *[f"p_{name}" for name in NAMES]]
@@ -228,7 +249,11 @@ def test_predict_finds_out_that_it_cannot_write_before_it_works(trained, folder,
 def test_training_from_a_pack_gives_the_same(folder, tmp_path, capsys):
     cfg = settings(config.Pack, tmp_path / "p", folder, out=str(tmp_path / "photos.npz"))
     pack.run(cfg)
-    assert "60 images of 3 classes packed" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "60 images of 3 classes packed" in told
+    size = (tmp_path / "photos.npz").stat().st_size
+    assert 5e4 < size < 1e5  # which is no 0 MB
+    assert f"24x40 pixels, {size / 1e3:.1f} kB\n" in told
     assert len(rows(tmp_path / "p" / "rejected.csv")) == 2
     packed, plain = tmp_path / "t1", tmp_path / "t2"
     figures = [
@@ -264,6 +289,27 @@ def test_evaluate_matches_classes_by_name(trained, folder, tmp_path):
     assert metrics["test"]["accuracy"] == 1.0
     assert metrics["test"]["per_class"]["down"]["support"] == 0
     assert [row["label"] for row in rows(tmp_path / "predictions.csv")] == ["slanted", "across"]
+
+
+def test_evaluate_takes_images_of_a_single_class_and_says_what_that_does_not_show(
+    trained, folder, tmp_path, capsys
+):
+    """How well does it know a class? Whether it takes others for it, such images cannot tell."""
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "slanted").symlink_to(folder / "slanted", target_is_directory=True)
+    labelled = settings(config.Evaluate, tmp_path, tmp_path / "photos", model=str(trained[0] / "model.npz"))
+    figure = evaluate.run(labelled)
+    test = json.loads((tmp_path / "metrics.json").read_text())["test"]
+    found = rows(tmp_path / "predictions.csv")
+    assert {row["label"] for row in found} == {"slanted"}
+    right = sum(row["predicted"] == "slanted" for row in found)
+    assert test["accuracy"] == test["balanced_accuracy"] == right / len(found)
+    assert figure == pytest.approx(-np.mean([math.log(float(row["p_slanted"])) for row in found]), rel=1e-4)
+    assert test["per_class"]["down"] == {"precision": None, "recall": None, "f1": None, "support": 0}
+    assert "All images are of the class slanted: how often others are taken for it" in capsys.readouterr().out
+    folds = settings(config.Evaluate, tmp_path, tmp_path / "photos", split=config.Split(folds=2))
+    with pytest.raises(DataError, match="a single class"):
+        evaluate.run(folds)
 
 
 def test_evaluate_refuses_what_has_no_effect_or_is_unknown(trained, folder, tmp_path):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pipeline import config
-from pipeline.datasets import Rejected, TooManyRejected, folder, load, parallel, write_rejected
+from pipeline.datasets import Rejected, TooManyRejected, folder, load, parallel, stream, write_rejected
 from pipeline.errors import DataError, OutputError
 from tests.conftest import DATA, shared_data
 from tests.pictures import SIZE, folder_data, picture, two_classes_in
@@ -117,7 +117,7 @@ def test_missing_empty_flat_single_class_and_file(tmp_path):
     picture(tmp_path / "one" / "only" / "1.png")
     for name, words in (
         ("gone", "no such folder"),
-        ("empty", "holds no pictures"),
+        ("empty", "holds no pictures; expected one sub-folder of them for each class"),
         ("flat", "no class folders"),
         ("one", r"single class \(only\)"),
         ("flat/1.png", "a file, not a folder"),
@@ -125,6 +125,16 @@ def test_missing_empty_flat_single_class_and_file(tmp_path):
         with pytest.raises(DataError, match=words) as caught:
             load(folder_data(tmp_path / name), SIZE)
         assert str(tmp_path / name) in str(caught.value)
+
+
+def test_a_set_without_classes_is_not_asked_for_any(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for name, words in (
+        ("gone", "no such folder; expected a folder of pictures"),
+        ("empty", "holds no pictures; expected them in it or in sub-folders"),
+    ):
+        with pytest.raises(DataError, match=f"{words}$"):
+            next(stream(folder_data(tmp_path / name), SIZE, 8))
 
 
 def test_links_are_followed_but_not_in_circles(two_classes, tmp_path):

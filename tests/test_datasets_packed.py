@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline import config
+from pipeline import archive, config
 from pipeline.config import DataName
 from pipeline.datasets import TooManyRejected, load, pack, stream
 from pipeline.errors import ConfigError, DataError, OutputError
@@ -147,9 +147,17 @@ def test_another_size_names_the_override(tmp_path):
         load(packed(tmp_path / "p.npz"), config.Image())
 
 
+def test_a_checkpoint_is_no_set(tmp_path):
+    archive.write(tmp_path / "round_5.npz", {"fit.scores": PIXELS}, {"format": "any"})
+    with pytest.raises(DataError, match=r"round_5.npz: a checkpoint of a training run.*resume=RUN_FOLDER"):
+        load(packed(tmp_path / "round_5.npz"), SIZE)
+
+
 def test_missing_images_key_and_damaged_files(tmp_path):
     np.savez(tmp_path / "k.npz", pixels=PIXELS)
-    with pytest.raises(DataError, match=r"no array named images \(found: pixels\)"):
+    with pytest.raises(
+        DataError, match=r"no packed set: .*no array named images \(found: pixels\).*pipeline pack"
+    ):
         load(packed(tmp_path / "k.npz"), SIZE)
     np.savez(tmp_path / "p.npz", **WHOLE)
     np.savez_compressed(tmp_path / "c.npz", **WHOLE)

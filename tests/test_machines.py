@@ -89,7 +89,7 @@ def test_words_give_exactly_the_settings() -> None:
     config.register()
     cfg = config.Train(run_dir="r", plots=False)
     cfg.data = config.Data(name=DataName.folder, path="a folder/it's, (really) \\'odd=1'", max_rejected=1e-5)
-    cfg.classifier.gamma = [0.25, 1.5]
+    cfg.classifier.learner, cfg.classifier.gamma = config.Learner.random_features, [0.25, 1.5]
     cfg.split.group_by = r"(\d+)_[^/]*$"
     with initialize_config_dir(str(config.CONF), version_base="1.3"):
         composed = compose("train", overrides(cfg))

@@ -16,6 +16,7 @@ from sklearn import metrics as truth
 from pipeline.cli import Outcome
 from pipeline.reporting import help as texts
 from pipeline.reporting import plots, tables
+from pipeline.reporting import progress as reporting
 from pipeline.reporting.metrics import confused, score
 from pipeline.reporting.progress import progress
 from pipeline.reporting.stages import Stages
@@ -117,6 +118,26 @@ def test_progress_off_a_terminal_is_a_line_every_tenth(caplog, capsys):
 class Terminal(io.StringIO):
     def isatty(self):
         return True
+
+
+@pytest.mark.parametrize(
+    ("before", "line"), [(0, "boost 10/100 rounds  9 s left"), (40, "boost 42/140 rounds  10 s left")]
+)
+def test_the_first_round_which_compiles_says_nothing_of_those_to_come(monkeypatch, caplog, before, line):
+    """The first took 5 s and the others .1 s each: after ten of a hundred, 9 s are left, not 50; resumed, too."""
+    clock = iter([0.0, 5.0, *(5.0 + 0.1 * i for i in range(1, 100))])
+    monkeypatch.setattr(reporting.time, "perf_counter", lambda: next(clock))
+    with caplog.at_level(logging.INFO), progress("boost", "rounds", before) as advance:
+        for done in range(before + 1, before + 11):
+            advance(done, before + 100)
+    assert caplog.messages[-1] == line
+
+
+def test_there_is_no_estimate_before_there_is_anything_to_go_by(caplog):
+    with caplog.at_level(logging.INFO), progress("predict") as advance:
+        advance(1024, 3000)
+        advance(3000, 3000)
+    assert caplog.messages == ["predict 1024/3000 images", "predict 3000/3000 images  0 s left"]
 
 
 def test_progress_on_a_terminal_is_a_bar(monkeypatch, caplog):

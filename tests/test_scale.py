@@ -573,6 +573,9 @@ def test_a_store_below_the_home_of_nobody_is_refused(tmp_path, monkeypatch):
             pass
     assert list(tmp_path.iterdir()) == []
     cfg.scale.store = "./~nosuchuser/x"
+    with pytest.raises(OutputError, match=r"there is no folder ~nosuchuser;"), on_disk.folder_of(cfg):
+        pass
+    (tmp_path / "~nosuchuser").mkdir()
     with on_disk.folder_of(cfg):
         assert (tmp_path / "~nosuchuser" / "x").is_dir()
     cfg.scale.store = "~nosuchuser/y"  # a folder of this name that is there is meant

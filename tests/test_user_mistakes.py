@@ -121,6 +121,27 @@ def test_predict_replaces_its_own_csv(here):
 
 
 @pytest.mark.parametrize(
+    ("line", "setting", "what"),
+    [
+        ("predict model=model.npz data.path=photos", "out=nope/x.csv", "a file"),
+        ("pack data.path=photos", "out=nope/x.npz", "a file"),
+        ("predict scale=dask model=model.npz data.path=photos", "out=nope/parts", "a folder"),
+        ("train scale=outofcore data.path=photos", "scale.store=nope/chunks", "a folder"),
+    ],
+)
+def test_a_folder_that_is_not_there_is_not_made(told, here, monkeypatch, line, setting, what):
+    """It may be misspelt: said before anything is read."""
+    monkeypatch.setattr(
+        "pipeline.datasets.folder._list", lambda *_: pytest.fail("read before the output was checked")
+    )
+    name, *words = line.split()
+    assert told(name, *words, setting) == (
+        f"pipeline {name}: {setting}: there is no folder nope; give {what} in one that exists, or make it first"
+    )
+    assert not (here / "nope").exists()
+
+
+@pytest.mark.parametrize(
     ("out", "data", "words"),
     [
         ("model.npz", "photos", "no packed set"),
@@ -323,6 +344,18 @@ def test_pipes_are_not_read(tmp_path):
 
 
 # ---- models and features ----
+
+
+@pytest.mark.parametrize(
+    "line", ["train", "predict model=model.npz", "evaluate model=model.npz", "pack out=x.npz"]
+)
+def test_a_model_is_no_set_of_images(told, here, line):
+    name, *words = line.split()
+    data = "data=packed" if name == "pack" else "data=auto"
+    assert told(name, *words, data, "data.path=model.npz").startswith(
+        f"pipeline {name}: data.path=model.npz: a model, not images: give it as model=... to predict or evaluate, and "
+        "in data.path= the folder or packed set"
+    )
 
 
 def test_a_model_labels_no_images(here):

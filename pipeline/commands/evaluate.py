@@ -54,7 +54,7 @@ def run(cfg: config.Evaluate, stages: Stages | None = None) -> float:
 
 def _saved_model(cfg: config.Evaluate, model: Model, stages: Stages) -> float:
     _check_unused(cfg, model)
-    loaded = steps.read(cfg.data, model.image, cfg.run_dir, stages)
+    loaded = steps.read(cfg.data, model.image, cfg.run_dir, stages, classes=1)
     images = loaded.images
     labels = _labels_of_model(steps.require_labels(images, cfg.data), images.class_names, model.class_names)
     proba = np.empty((len(labels), len(model.class_names)))
@@ -101,6 +101,12 @@ def _tell(
         ],
     )
     tables.say("  Images that the model was trained on make these figures look better than they are.")
+    shown = np.flatnonzero(scores.confusion.sum(axis=1))
+    if len(shown) == 1:
+        tables.say(
+            f"  All images are of the class {tables.shown(class_names[shown[0]])}: how often others are taken for it "
+            "does not show, and its precision means nothing."
+        )
 
 
 def _check_unused(cfg: config.Evaluate, model: Model) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from pipeline import config, datasets
 from pipeline.commands import steps
 from pipeline.files import expanded
-from pipeline.reporting import tables
+from pipeline.reporting import tables, units
 from pipeline.reporting.progress import progress
 from pipeline.reporting.stages import Stages
 
@@ -23,7 +23,7 @@ def run(cfg: config.Pack, stages: Stages | None = None) -> None:
     tables.facts(
         f"{tables.count(report.n, 'image')} of {tables.count(len(report.class_names), 'class', 'classes')} packed",
         [
-            ("size", f"{cfg.image.height}x{cfg.image.width} pixels, {tables.megabytes(out.stat().st_size)}"),
+            ("size", f"{cfg.image.height}x{cfg.image.width} pixels, {units.amount(out.stat().st_size, 'B')}"),
             (
                 "rejected",
                 f"{tables.count(len(report.rejected), 'file')}, see {listed}" if report.rejected else "none",

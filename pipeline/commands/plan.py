@@ -68,8 +68,9 @@ def known(cfg: config.Plan, runner: Any) -> tuple[Measured, WorkAt, int]:
     source = samples.look(settings.data, settings.image)
     images = cfg.images or source.images
     if images < 2 * source.classes:
+        named = "images" if cfg.images is not None or source.kind != "synthetic" else "data.n"
         raise ConfigError(
-            f"images={images} are too few for {source.classes} classes; give at least two a class"
+            f"{named}={images}: too few images for {source.classes} classes; give at least two a class"
         )
     name = steps.choose_backend(settings.backend, settings.preprocess)
     with backends.get(name).threads(settings.backend.threads) as threads:

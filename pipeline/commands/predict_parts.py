@@ -91,7 +91,7 @@ def _folder(cfg: config.Predict) -> Path:
         expanded_new(cfg.out, "out", folder=True) if cfg.out else Path(cfg.run_dir) / "predictions"
     ).absolute()
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        out.mkdir(exist_ok=True)
         _check_empty(out)
     except OSError as error:
         raise OutputError(f"out={out}: no folder can be made there: {error.strerror or error}") from error

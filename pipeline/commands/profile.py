@@ -47,6 +47,8 @@ DROPPED = (
     "verify_advice=",
     "stacks=",
     "memory=",
+    "gpu=",
+    "budget=",
     "scale",
 )  # under a profiler
 LONG = 30.0  # seconds of a run above which it is not also measured without spans

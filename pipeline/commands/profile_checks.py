@@ -66,6 +66,7 @@ def _check_memory(cfg: config.Profile, backend: str) -> None:
     ):
         return
     source = samples.look(cfg.data, cfg.image)
+    share = cfg.reduce.variance is not None  # how many components that takes, only the fit says: one at least
     work = describe(
         cfg,
         backend=backend,
@@ -73,6 +74,7 @@ def _check_memory(cfg: config.Profile, backend: str) -> None:
         images=source.images,
         classes=max(source.classes, 2),
         source=source.kind,
+        components=1 if share else None,
     )
     need = footprint(work, PROGRAM, machines.memory())
     if need.fits:

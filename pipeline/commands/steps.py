@@ -49,14 +49,15 @@ def read(
     run_dir: str,
     stages: Stages,
     expected: datasets.Stamps | None = None,
+    classes: int = 2,
 ) -> datasets.Loaded:
-    """Read all images and list the rejected files in rejected.csv of the run folder.
+    """Read all images, of so many classes at least, and list the rejected files in rejected.csv of the run folder.
 
     With `expected` they must be the files that they were.
     """
     listed = Path(run_dir) / "rejected.csv"
     with stages("read"), progress("read") as advance, rejected_kept(listed):
-        loaded = datasets.load(data, image, advance, expected)
+        loaded = datasets.load(data, image, advance, expected, classes)
     datasets.write_rejected(listed, loaded.rejected)
     return loaded
 

@@ -6,6 +6,7 @@ import numpy as np
 from PIL import Image
 
 from pipeline import config
+from pipeline.config import DataName
 from pipeline.datasets.decode import fit
 from pipeline.datasets.images import Images, allocate
 
@@ -28,7 +29,8 @@ def read_digits(image: config.Image, start: int = 0, stop: int | None = None) ->
     for row, picture in zip(pixels, small, strict=True):
         row[...] = np.asarray(fit(Image.fromarray(picture), image))
     paths = [f"digits/{label}/{start + i:04d}" for i, label in enumerate(labels)]
-    return Images(pixels, labels, tuple(str(name) for name in digits.target_names), paths)
+    names = tuple(str(name) for name in digits.target_names)
+    return Images(pixels, labels, names, paths, made=DataName.digits)
 
 
 def count_digits() -> int:

@@ -67,8 +67,12 @@ class Listing:
         return [entry for entry in self.entries if entry.label < 0]
 
 
-def scan(root: Path) -> Listing:
+def scan(root: Path, labelled: bool = False) -> Listing:
     """List the files below ``root``.
+
+    Parameters
+    ----------
+    labelled : whether they are to be trained on or evaluated: the message says what is expected
 
     Raises
     ------
@@ -77,7 +81,8 @@ def scan(root: Path) -> Listing:
     """
     if not root.is_dir():
         found = "a file, not a folder" if root.exists() else "no such folder"
-        raise DataError(f"data.path={root}: {found}; expected a folder with one sub-folder for each class")
+        expected = "a folder with one sub-folder for each class" if labelled else "a folder of pictures"
+        raise DataError(f"data.path={root}: {found}; expected {expected}")
     seen = {_identity(folder) for folder in (root.resolve(), *root.resolve().parents)}
     above = len(_start(root))
     try:
@@ -91,9 +96,8 @@ def scan(root: Path) -> Listing:
     listing.entries.extend(Entry(_relative(one.path, above), one.path, -1, *one[1:]) for one in files)
     listing.rejected.extend(Rejected(_relative(file, above), "a link to nothing") for file in broken)
     if not listing.entries and not listing.rejected:
-        raise DataError(
-            f"data.path={root}: holds no pictures; expected files, for training in one sub-folder for each class"
-        )
+        expected = "one sub-folder of them for each class" if labelled else "them in it or in sub-folders"
+        raise DataError(f"data.path={root}: holds no pictures; expected {expected}")
     return listing
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline import config
+from pipeline.config import DataName
 from pipeline.datasets.stamps import Stamps
 from pipeline.errors import DataError, OutputError
 
@@ -66,6 +67,8 @@ class Images:
         One for each picture, relative to ``data.path``, with forward slashes.
     groups : ndarray of intp, shape (n,), or None
         Pictures of one group stay on one side of a split; see ``split.with_groups``.
+    made : DataName or None
+        Of a set that comes with the program: where there are too few pictures, none can be added.
 
     Raises
     ------
@@ -78,6 +81,7 @@ class Images:
     class_names: tuple[str, ...]
     paths: list[str]
     groups: np.ndarray | None = None
+    made: DataName | None = None
 
     def __post_init__(self) -> None:
         n = len(self.pixels)

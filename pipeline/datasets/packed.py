@@ -98,8 +98,7 @@ def _read_archive(path: Path, file: BinaryIO) -> dict[str, np.ndarray]:
     with zipfile.ZipFile(file) as archive:
         members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
     if "images" not in members:
-        found = ", ".join(sorted(members)) or "nothing"
-        raise DataError(f"data.path={path}: no array named images (found: {found})")
+        raise DataError(f"data.path={path}: {_something_else(set(members))}")
     file.seek(0)
     with np.load(file, allow_pickle=False) as archive:
         wanted = [key for key in ("labels", "classes", "files") if key in members]
@@ -107,6 +106,27 @@ def _read_archive(path: Path, file: BinaryIO) -> dict[str, np.ndarray]:
         mapped = _map_member(path, file, members["images"])
         arrays["images"] = archive["images"] if mapped is None else mapped
     return arrays
+
+
+def _something_else(members: set[str]) -> str:
+    """Return what an archive without pixels is, and what to do."""
+    if "header" in members:
+        if any(name.startswith("classifier.") for name in members):
+            return (
+                "a model, not images: give it as model=... to predict or evaluate, and in data.path= the folder or "
+                "packed set of the images"
+            )
+        if any(name.startswith("array.") for name in members):
+            return (
+                "a checkpoint of a training run, not images: resume=RUN_FOLDER goes on with that run; data.path= is "
+                "for a folder of images or a packed set"
+            )
+    found = sorted(members)
+    shown = ", ".join(found[:8]) + (", ..." if len(found) > 8 else "")
+    return (
+        f"no packed set: it holds no array named images (found: {shown or 'nothing'}); "
+        "python -m pipeline pack data.path=FOLDER out=set.npz makes one of a folder of images"
+    )
 
 
 def _map_member(path: Path, file: BinaryIO, member: zipfile.ZipInfo) -> np.ndarray | None:

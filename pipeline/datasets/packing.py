@@ -15,7 +15,7 @@ from pipeline import config
 from pipeline.datasets.images import Progress, Rejected
 from pipeline.datasets.source import stream
 from pipeline.errors import ConfigError, DataError, OutputError
-from pipeline.files import expanded
+from pipeline.files import expanded, expanded_new
 
 _CHUNK = 1024  # pictures in memory at a time
 _COPY = 1 << 20  # bytes
@@ -48,11 +48,11 @@ def pack(
     OutputError
         When ``out`` cannot be written.
     """
-    out = expanded(out)
+    out = expanded_new(out, "out")
     if out.suffix.lower() != ".npz":
         raise ConfigError(f"out={out}: a packed set ends in .npz")
     if out.is_dir() or not out.parent.is_dir():
-        what = "is a folder" if out.is_dir() else f"there is no folder {out.parent}"
+        what = "is a folder" if out.is_dir() else f"{out.parent} is no folder"
         raise OutputError(f"out={out}: {what}; expected the name of a file in a folder that exists")
     out = Path(os.path.realpath(out))  # a link is followed: what it points to is replaced
     _check_old(out, data)

@@ -33,6 +33,7 @@ def load(
     image: config.Image,
     progress: Progress | None = None,
     expected: Stamps | None = None,
+    classes: int = 2,
 ) -> Loaded:
     """Read a labelled set for training or evaluation.
 
@@ -43,6 +44,8 @@ def load(
         Called as ``progress(done, total)`` in this thread.
     expected : Stamps, optional
         What the set was when it was read before; it must be the same still.
+    classes : int
+        Fewest classes: a saved model can be evaluated on pictures of a single one.
 
     Returns
     -------
@@ -54,12 +57,14 @@ def load(
     ConfigError
         When settings contradict each other.
     DataError
-        When there is no such set, it has no labels, a single class, or is not the one expected;
+        When there is no such set, it has no labels, too few classes, or is not the one expected;
         ``TooManyRejected`` above ``data.max_rejected``; ``ChangedError`` if a file changed or vanished after it was
         listed.
     """
     with reading(data):
-        return _load(data, image, progress, expected)
+        loaded = _load(data, image, progress, expected)
+        _require_classes(loaded.images, data, classes)
+        return loaded
 
 
 def check_unchanged(loaded: Loaded) -> None:
@@ -98,7 +103,6 @@ def _load(
         raise DataError(f"data.path={path}: one file is no labelled set; expected a folder or a packed set")
     if expected is not None and loaded.stamps is None:
         expected.compare(stamp_pictures(loaded.images), f"data={data.name.value}")
-    _require_classes(loaded.images, data)
     return loaded
 
 
@@ -228,10 +232,10 @@ def _load_folder(
     return Loaded(images, rejected, {"read": read - begin, "decode": decoded - read}, stamps)
 
 
-def _require_classes(images: Images, data: config.Data) -> None:
+def _require_classes(images: Images, data: config.Data, classes: int) -> None:
     where = f"data.path={data.path}" if data.path else f"data={data.name.value}"
     if images.labels is None:
         raise DataError(f"{where}: holds no labels; training and evaluation need a class for each picture")
-    if len(images.class_names) < 2:
+    if len(images.class_names) < classes:
         found = ", ".join(images.class_names)
         raise DataError(f"{where}: a single class ({found}); expected at least two")

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline import config
+from pipeline.config import DataName
 from pipeline.datasets.images import Images
 from pipeline.errors import ConfigError, DataError
 
@@ -90,7 +91,7 @@ def folds(images: Images, settings: config.Split) -> Iterator[Split]:
         mine = labels == label
         count = int(mine.sum()) if images.groups is None else len(np.unique(images.groups[mine]))
         if count < k:
-            raise DataError(_too_small(name, count, unit, f"split.folds={k}", k))
+            raise DataError(_too_small(images, name, count, unit, f"split.folds={k}", k))
     if images.groups is None:
         return _stratified_folds(labels, settings)
     return _group_folds(labels, images.groups, settings)
@@ -132,12 +133,21 @@ def _labels(images: Images) -> np.ndarray:
     return images.labels
 
 
-def _too_small(name: str, count: int, unit: str, setting: str, needed: int) -> str:
+def _too_small(images: Images, name: str, count: int, unit: str, setting: str, needed: int) -> str:
     found = unit.removesuffix("s") if count == 1 else unit
-    return (
-        f"class {name!r} has {count} {found}, {setting} needs at least {needed} {unit} of each class: "
-        "add pictures, change the setting or remove the class"
-    )
+    remedy = "add pictures, change the setting or remove the class"
+    if images.made is DataName.synthetic:
+        remedy = "give more with data.n=, fewer classes with data.classes=, or change the setting"
+    elif images.made is DataName.digits:
+        remedy = "change the setting"
+    return f"class {name!r} has {count} {found}, {setting} needs at least {needed} {unit} of each class: {remedy}"
+
+
+def _more(images: Images) -> str:
+    """Return how there come to be more pictures, before another remedy; of the digits there are no more."""
+    if images.made is DataName.digits:
+        return ""
+    return "give more with data.n= or " if images.made is DataName.synthetic else "add pictures or "
 
 
 def _needed(share: float) -> int:
@@ -156,13 +166,20 @@ def _stratified(
     where = f"{setting}={share}"
     if counts[smallest] < 2:
         raise DataError(
-            _too_small(images.class_names[smallest], int(counts[smallest]), "pictures", where, _needed(share))
+            _too_small(
+                images,
+                images.class_names[smallest],
+                int(counts[smallest]),
+                "pictures",
+                where,
+                _needed(share),
+            )
         )
     if min(n_test, len(among) - n_test) < n_classes:
         raise DataError(
             f"{where}: {len(among)} pictures give parts of {len(among) - n_test} and {n_test} "
             f"for {n_classes} classes; "
-            "each part needs at least one picture of each class: add pictures or change the share"
+            f"each part needs at least one picture of each class: {_more(images)}change the share"
         )
     train, test = (among[side] for side in _stratified_draw(mine, n_test, seed))
     for part in (train, test):
@@ -170,7 +187,8 @@ def _stratified(
         if missing.size:
             count = int(counts[missing[0]])
             needed = max(_needed(share), count + 1)
-            raise DataError(_too_small(images.class_names[missing[0]], count, "pictures", where, needed))
+            name = images.class_names[missing[0]]
+            raise DataError(_too_small(images, name, count, "pictures", where, needed))
     return Split(train, test)
 
 
@@ -227,7 +245,7 @@ def _by_group(
         numbers, sizes = np.unique(images.groups[mine], return_counts=True)
         if len(numbers) < 2:
             where = f"{setting}={share} with split.group_by={settings.group_by!r}"
-            raise DataError(_too_small(name, len(numbers), "groups", where, 2))
+            raise DataError(_too_small(images, name, len(numbers), "groups", where, 2))
         order = rng.permutation(len(numbers))
         chosen = _nearest(sizes[order], share * len(mine))
         held_out[mine[np.isin(images.groups[mine], numbers[order][chosen])]] = True

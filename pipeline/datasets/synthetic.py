@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from pipeline import config
+from pipeline.config import DataName
 from pipeline.datasets.images import Images, Progress, allocate
 from pipeline.processor import usable_cores
 
@@ -62,7 +63,8 @@ def make_synthetic(
     labels = np.arange(start, stop, dtype=np.intp) % data.classes
     width = len(str(data.classes - 1))
     names = tuple(f"class{c:0{width}d}" for c in range(data.classes))
-    return Images(pixels, labels, names, [f"{names[i % data.classes]}/{i:06d}" for i in range(start, stop)])
+    paths = [f"{names[i % data.classes]}/{i:06d}" for i in range(start, stop)]
+    return Images(pixels, labels, names, paths, made=DataName.synthetic)
 
 
 def _drawings(data: config.Data, image: config.Image) -> tuple[np.ndarray, tuple[int, int]]:

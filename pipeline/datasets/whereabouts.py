@@ -15,6 +15,11 @@ from pipeline.errors import ConfigError, DataError
 from pipeline.files import expanded
 
 PACKED_SUFFIXES = (".npz", ".npy")
+NEEDED = {
+    DataName.auto: "a folder of pictures or a packed set, as in data.path=photos",
+    DataName.folder: "the folder of the pictures, as in data.path=photos",
+    DataName.packed: "the packed set, as in data.path=photos.npz (python -m pipeline pack makes one of a folder)",
+}
 
 
 def resolve(data: config.Data) -> tuple[DataName | None, Path | None]:
@@ -28,9 +33,7 @@ def resolve(data: config.Data) -> tuple[DataName | None, Path | None]:
             )
         return data.name, None
     if not data.path:
-        raise ConfigError(
-            f"data={data.name.value} needs data.path: give a folder of pictures or a packed set"
-        )
+        raise ConfigError(f"data={data.name.value} needs data.path: give {NEEDED[data.name]}")
     path = expanded(data.path)
     packed = path.suffix.lower() in PACKED_SUFFIXES and not path.is_dir()
     if data.name is DataName.packed:
@@ -54,7 +57,7 @@ def resolve(data: config.Data) -> tuple[DataName | None, Path | None]:
 
 def labelled_listing(path: Path) -> Listing:
     """Return the pictures in class folders, and as rejected what lies beside them."""
-    listing = scan(path)
+    listing = scan(path, labelled=True)
     if not listing.class_names:
         raise DataError(
             f"data.path={path}: {len(listing.entries)} files but no class folders; "

@@ -10,7 +10,7 @@ from pipeline.profiling.work import Work, of_round
 from pipeline.scale import memory
 
 IMAGES_AT_ONCE = 1024  # whose intermediate copies are in memory at a time, as config.Train.chunk
-BUFFER = 1 << 22  # numbers of a block of rows in boosting, as in backends/cpu/wls.py
+BUFFER = 1 << 22  # numbers of a block of rows that BLAS multiplies, as in backends/cpu/wls_blocks.py
 LARGEST = 1 << 30  # bytes of one chunk on a device, as in backends/gpu/memory.py
 SHARE = 0.5  # of the device memory that one step plans for, likewise
 CONTEXT = 600e6  # bytes that the CUDA context and its libraries take
@@ -79,7 +79,7 @@ def footprint(work: Work, base: float, host_memory: float, device_memory: float 
 
     Parameters
     ----------
-    base : bytes of the process with next to no images
+    base : bytes of the process with next to no images, its plots included
     host_memory, device_memory : bytes there are; device_memory = 0: the processor does all the work
     """
     if work.memory_limit and not device_memory:
@@ -88,28 +88,39 @@ def footprint(work: Work, base: float, host_memory: float, device_memory: float 
     small, s = work.feature_bytes, work.number_bytes
     pixels = 0.0 if work.source == "packed" else n * work.pixels
     features = n * p * small
-    other = float(work.fit) * p * s if s != small else 0.0  # the type of boosting is another
+    other = float(work.fit) * work.inputs * s if s != small else 0.0  # the type of boosting is another
     chunk = min(n, IMAGES_AT_ONCE) * (work.pixels * 5.0 + p * small)
     rows = "pixels, as bytes" if pixels else "pixels stay in the packed file"
     scores = work.fit * J * s * SCORES
-    gathered = float(work.fit) * q * s if q < p or work.learner == "random_features" else 0.0
+    gathered = float(work.fit) * q * s if q < work.inputs or work.learner == "random_features" else 0.0
     if not device_memory:
-        systems = 72.0 * p * J
+        inputs = float(work.inputs)
+        systems = 72.0 * inputs * J
         if work.learner != "componentwise":  # of many columns a triangle, and in float64 its factor
             systems = 8.0 * (3 * q * q if q <= triangle.SQUARE else triangle.size(q) * (s // 4))
-        buffers = min(float(BUFFER), float(work.fit) * p) * 8 * 2
+        if (
+            work.learner == "full" and work.fit <= q
+        ):  # no unique solution: that of least norm, backends/solve.py
+            systems += 8.0 * q * (3 * q + 4 * work.fit)
+        most = BUFFER if q > triangle.SQUARE or work.learner == "random_features" else BUFFER // 4
+        buffers = min(float(most), float(work.fit) * inputs) * 8 * 2
         held = base + pixels + features
-        return Footprint(
-            (
-                Need("read", base + pixels, 0.0, rows),
-                Need("hog", held + chunk, 0.0, f"{min(work.images, IMAGES_AT_ONCE):,} images at a time"),
-                Need("boost", held + other + scores + gathered + max(systems, buffers), 0.0,
-                     "features, scores" + (", columns of the round" if gathered else "")),
-                Need("evaluate", held + work.tested * J * 32.0, 0.0, "features, probabilities"),
-            ),
-            host_memory,
-            0.0,
-        )  # fmt: skip
+        needs = [
+            Need("read", base + pixels, 0.0, rows),
+            Need("hog", held + chunk, 0.0, f"{min(work.images, IMAGES_AT_ONCE):,} images at a time"),
+        ]
+        what = "features"
+        if work.components is not None:
+            fewer = n * work.components * small
+            needs.append(Need("reduce", held + max(_components(work), fewer + BUFFER * small), 0.0,
+                              "features, their Gram matrix, eigenvectors"))  # fmt: skip
+            held, what = base + pixels + fewer, "components"
+        needs += [
+            Need("boost", held + other + scores + gathered + max(systems, buffers), 0.0,
+                 f"{what}, scores" + (", columns of the round" if gathered else "")),
+            Need("evaluate", held + work.tested * J * 32.0, 0.0, f"{what}, probabilities"),
+        ]  # fmt: skip
+        return Footprint(tuple(needs), host_memory, 0.0)
     room = max(device_memory - CONTEXT, 1.0)
     streamed = features > SHARE * room
     resident = 0.0 if streamed else features
@@ -135,6 +146,15 @@ def footprint(work: Work, base: float, host_memory: float, device_memory: float 
         device_memory,
         streamed,
     )  # fmt: skip
+
+
+def _components(work: Work) -> float:
+    """Return the bytes that finding principal components takes beside the features (backends/cpu/pca.py)."""
+    p, k = work.features, work.inputs
+    m = float(min(work.fit, p))
+    eigenvectors = 16.0 * m * (m + k)  # the Gram matrix and its reflectors; the vectors twice
+    scaled = 8.0 * m * (m + k) + 16.0 * k * p  # the components, and their magnitudes
+    return max(eigenvectors, scaled) + 8.0 * BUFFER
 
 
 OF_AN_IMAGE = 200  # bytes of an image's path, label, and digests

@@ -23,7 +23,7 @@ from pipeline.profiling import samples
 from pipeline.profiling.probes import StageModel
 from pipeline.profiling.settings import leaves
 
-FORMAT = 1  # of the file that keeps a measurement
+FORMAT = 2  # of the file that keeps a measurement
 NEEDED = {
     MachineKind.gpu: {
         "memory_gb": "the memory of the GPU in GB",

@@ -12,6 +12,7 @@ from pipeline import config, datasets
 from pipeline.config import DataName
 from pipeline.datasets.folder import scan
 from pipeline.datasets.packed import read_packed
+from pipeline.datasets.whereabouts import resolve
 from pipeline.errors import DataError
 
 FEWEST = 10  # images of a class in a sample, if it has so many: every class must be on both sides of a split
@@ -38,12 +39,12 @@ def look(data: config.Data, image: config.Image) -> Source:
     """Return what there is to read, without decoding anything."""
     if data.name is DataName.synthetic:
         return Source("synthetic", data.n, data.classes)
-    if data.name is DataName.digits or data.path is None:
+    kind, path = resolve(data)
+    if path is None or kind is None:  # a single picture is refused there
         loaded = datasets.load(data, image)
         return Source("digits", len(loaded.images), len(loaded.images.class_names))
-    path = Path(data.path).expanduser()
-    if data.name is DataName.folder or path.is_dir():
-        listing = scan(path)
+    if kind is DataName.folder:
+        listing = scan(path, labelled=True)
         entries = [entry for entry in listing.entries if entry.label >= 0]
         size = sum(Path(entry.path).stat().st_size for entry in entries)
         return Source("folder", len(entries), len(listing.class_names), size)

@@ -1,4 +1,4 @@
-"""Settings as flat keys, and as the words of a command line that gives exactly them."""
+"""Settings as flat keys, and as the words of a command line that gives them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from pipeline import config
+from pipeline.groups.unused import unused
 
 
 def leaves(settings: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -21,8 +22,12 @@ def leaves(settings: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def overrides(cfg: config.Train) -> list[str]:
-    """Return the words of a command line that give exactly these settings, without the run folder."""
-    return [f"{key}={_word(value)}" for key, value in leaves(cfg) if key != "run_dir"]
+    """Return the words of a command line of ``train`` that give these settings.
+
+    The run folder is left out, and so is what has no effect: ``train`` refuses it.
+    """
+    without = {"run_dir", *unused(cfg, "train")}
+    return [f"{key}={_word(value)}" for key, value in leaves(cfg) if key not in without]
 
 
 def _word(value: Any) -> str:

@@ -48,11 +48,14 @@ def _digits(value: float) -> str:
 
 
 def show(suite: SuiteResult) -> None:
-    """Print the rows that ran, then those that did not, with the reason."""
+    """Print the rows that ran, the limits that their shares are of, then the rows that did not run, with the reason."""
     ran = [row for row in suite.rows if row.status == "ok"]
     title = f"{suite.name}: {suite.work}, median of {suite.rounds} round{'s' * (suite.rounds != 1)}"
     rows = [[*_cells(row), row.note] for row in ran]
     tables.table(title, (*COLUMNS, "what"), rows)
+    if suite.limits:
+        limits = ", ".join(f"{name} {_reached(name, value)}" for name, value in sorted(suite.limits.items()))
+        tables.say(f"  of limit: {limits}, measured before and after these rounds")
     for note in suite.notes:
         tables.say(f"  {note}")
     rest = [row for row in suite.rows if row.status != "ok"]
@@ -64,21 +67,24 @@ def show(suite: SuiteResult) -> None:
 
 
 def legend(suites: Sequence[SuiteResult]) -> None:
-    """Print what the columns mean, and the limits that were measured."""
-    limits: dict[str, list[float]] = {}
+    """Print what the columns mean, and the limits that were measured, anew in each suite."""
+    limits: dict[str, list[tuple[str, float]]] = {}
     for suite in suites:
         for name, reached in suite.limits.items():
-            limits.setdefault(name, []).append(reached)
+            limits.setdefault(name, []).append((suite.name, reached))
     lines = [
-        (f"limit: {name}", rate(median(rates), "B" if name.endswith("copy") else "FLOP"))
-        for name, rates in sorted(limits.items())
+        (
+            f"limit: {name}",
+            ", ".join(_reached(name, value) + f" in {one}" * (len(found) > 1) for one, value in found),
+        )
+        for name, found in sorted(limits.items())
     ]
     lines += [
         ("rate", "bytes or operations that the work needs at least, whichever bind it, by the median"),
         (
             "of limit",
-            "share of this machine's limit that binds the work: above 100 % of a copy where a cache holds the numbers "
-            "or work is in place",
+            "share of this machine's limit that binds the work, as measured in this suite: above 100 % of a copy where "
+            "a cache holds the numbers or work is in place",
         ),
         ("speed-up", "over the first row of the suite or group, the median over the rounds"),
         ("first call", "compilation and loading included; copies are apart"),
@@ -87,6 +93,10 @@ def legend(suites: Sequence[SuiteResult]) -> None:
     ]
     lines += [("error", f"{suite.name}: {_measures(suite)}") for suite in suites]
     tables.facts("How to read this", lines)
+
+
+def _reached(limit: str, value: float) -> str:
+    return rate(value, "B" if limit.endswith("copy") else "FLOP")
 
 
 def _measures(suite: SuiteResult) -> str:

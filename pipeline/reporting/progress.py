@@ -38,7 +38,8 @@ def progress(label: str, unit: str = "images", done: int = 0) -> Iterator[Advanc
     unit : str
         What is counted.
     done : int
-        What was done before: the time that is left follows from the rest.
+        What was done before: the time that is left follows from the rest. It follows without what is done first,
+        too: a first round compiles or loads its kernels.
 
     Yields
     ------
@@ -88,26 +89,32 @@ class _Lines:
         self.label, self.unit, self.begun, self.echo = label, unit, begun, echo
         self.begin = self.last = time.perf_counter()
         self.tenth = 0
+        self.first: tuple[float, int] | None = None  # when the first was done, and how much there was then
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
         tenth = 10 * done // total if total else 0
         now = time.perf_counter()
+        if self.first is None and done > self.begun:
+            self.first = now, done
         if tenth <= self.tenth and now - self.last < QUIET:
             return
         self.tenth, self.last = tenth, now
-        seconds = now - self.begin
-        new = done - self.begun
-        left = seconds * (total - done) / new if new else 0.0
-        line = (
-            f"{self.label} {done}/{total} {self.unit}"
-            + (f"  {note}" if note else "")
-            + f"  {left:.0f} s left"
-        )
+        seconds, left = now - self.begin, self._left(now, done, total)
+        line = f"{self.label} {done}/{total} {self.unit}" + (f"  {note}" if note else "")
+        if left is not None:
+            line += f"  {left:.0f} s left"
         log.info(line)
-        if self.echo and (seconds > 2.0 or left > 2.0):  # short stages need no progress report
+        if self.echo and (seconds > 2.0 or (left or 0.0) > 2.0):  # short stages need no progress report
             try:
                 print(line, file=sys.stderr, flush=True)
             except (
                 BrokenPipeError
             ):  # nobody reads the progress any more, as in 2>&1 | head -1; the work goes on
                 self.echo = False
+
+    def _left(self, now: float, done: int, total: int) -> float | None:
+        """Return the seconds that are left, by all but the first; None while there is nothing else to go by."""
+        if done >= total:
+            return 0.0
+        since, before = self.first or (now, done)
+        return (now - since) * (total - done) / (done - before) if done > before else None

@@ -215,7 +215,7 @@ def store_folder(path: Path, setting: str, run_dir: Path) -> Iterator[Path]:
     run_dir = run_dir.resolve()
     with ExitStack() as stack:
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(exist_ok=True)
             if path.resolve() != run_dir:  # that one is kept already
                 stack.enter_context(occupied(path, f"give another {setting}=..."))
             taken = next(path.glob(OURS), None)
