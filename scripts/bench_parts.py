@@ -21,14 +21,16 @@ from typing import Any
 import numpy as np
 from bench_boost import L2, problem, product_rate, read_rate, run_rounds, seconds
 
+from pipeline.backends.cpu.wls_rough import Rough
 from pipeline.boosting.columns import Columns
 from pipeline.boosting.learners import Subspace
 from pipeline.profiling.counts_rounds import lines_read
 
-PARTS = {  # name: functions of the backend, or of the class that has the columns of a round
+PARTS = {  # name: functions of the backend, or of a class
     "Gram matrices and the other sums": ("wls", ("sums",)),
     "waiting for the columns": ("columns", ("start", "settle")),
-    "factorising and solving": ("wls", ("solve", "rough_fits", "residual_sums", "refine")),
+    "factorising and solving": ("wls", ("solve", "residual_sums", "refine")),
+    "beginning and improving rough fits": ("rough", ("__init__", "improve")),
     "values of the step": ("wls", ("apply",)),
     "scores, loss": ("scores", ("advance",)),
     "weights and responses": ("scores", ("working_response",)),
@@ -41,7 +43,7 @@ def timed(backend: Any, spent: dict[str, float]) -> Iterator[None]:
     """Let the functions of PARTS add their seconds to `spent`."""
     before = []
     for part, (module, functions) in PARTS.items():
-        owner = Columns if module == "columns" else getattr(backend, module)
+        owner = {"columns": Columns, "rough": Rough}.get(module) or getattr(backend, module)
         for name in functions:
             before.append((owner, name, getattr(owner, name)))
             setattr(owner, name, clocked(before[-1][2], spent, part))

@@ -213,7 +213,7 @@ def both_ways(monkeypatch, *arguments):
     found = wls.fit(*arguments)
     with monkeypatch.context() as patch:
         plain(patch)
-        assert not wls.begins_rough(10_000, 128, 1.0, "float32")
+        assert not wls.rough.begins(10_000, 128, 1.0, "float32")
         return found, wls.fit(*arguments)
 
 
@@ -221,7 +221,7 @@ def both_ways(monkeypatch, *arguments):
 @pytest.mark.parametrize(("n", "q", "J"), [(2100, 64, 1), (3001, 128, 10), (1000, 257, 3), (900, 700, 2)])
 def test_fits_are_as_exact_as_those_of_float32_products(monkeypatch, n, q, J):
     X, W, R = problem(n, q, J)
-    assert wls.begins_rough(n, q, 1.0, "float32")
+    assert wls.rough.begins(n, q, 1.0, "float32")
     found, other = both_ways(monkeypatch, gathered(X), np.zeros(q), W, R, 1.0)
     truth = exact(X, W, R, 1.0)
     assert error(found, truth) <= max(2e-6, 2 * error(other, truth))
@@ -301,14 +301,14 @@ def test_boosting_is_that_of_exact_sums(monkeypatch, learner, J):
 
 def test_who_begins_with_rough_sums(monkeypatch):
     monkeypatch.setattr(bfloat_tiles, "available", lambda: True)
-    assert wls.begins_rough(10_000, 128, 1.0, "float32")
-    assert not wls.begins_rough(
+    assert wls.rough.begins(10_000, 128, 1.0, "float32")
+    assert not wls.rough.begins(
         10_000, 128, 0.0, "float32"
     )  # without a penalty rank is decided by last digits
-    assert not wls.begins_rough(10_000, 128, 1.0, "float64")
-    assert not wls.begins_rough(10_000, 20, 1.0, "float32")  # products are little of the work
-    assert not wls.begins_rough(10_000, 3240, 1.0, "float32")
-    assert not backends.get("reference").wls.begins_rough(10_000, 128, 1.0, "float32")
+    assert not wls.rough.begins(10_000, 128, 1.0, "float64")
+    assert not wls.rough.begins(10_000, 20, 1.0, "float32")  # products are little of the work
+    assert not wls.rough.begins(10_000, 3240, 1.0, "float32")
+    assert backends.get("reference").wls.rough is None
 
 
 @pytest.mark.parametrize("name", ["CPU_NAME", "CPU_FEATURES"])

@@ -38,8 +38,8 @@ class Source(Protocol):
     def rough(self) -> bool:
         """Whether to begin with rough Gram matrices, which the backend has means for."""
 
-    def sums(self, classes: slice, totals: bool, rough: bool = False) -> Sums:
-        """Return the sums, see ``sums`` of a backend's ``wls.py``; `rough`: with Gram matrices in less precision."""
+    def sums(self, classes: slice, totals: bool, roughly: bool = False) -> Sums:
+        """Return the sums, see ``sums`` of a backend's ``wls.py``; `roughly`: with Gram matrices in less precision."""
 
     def residual_sums(self, classes: slice, coef: Array, intercept: Array) -> tuple[Array, Array]:
         """Return the sums that refine fits of some classes, see ``residual_sums`` there."""
@@ -106,7 +106,7 @@ def _improved(
     """Return fits that rough Gram matrices begin and residuals make exact; those that do not settle by exact sums."""
     mine = asked(classes, True)
     with rows.stage(), part("solve"):
-        system = wls.rough_fits(mine, l2)
+        system = wls.rough.Rough(mine, l2)
     while system.open.any():
         xr, sr = rows.residual_sums(classes, system.coef, system.intercept)
         with rows.stage(), part("refine"):

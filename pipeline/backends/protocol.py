@@ -123,6 +123,8 @@ class HogModule(Protocol):
 class WlsModule(Protocol):
     """``wls.py``."""
 
+    rough: Any  # ``wls_rough`` of the cpu backend: fits that begin with Gram matrices in less precision; else None
+
     def column_moments(self, X: Array, sample_weight: Array | None = None) -> tuple[Array, Array]:
         """Return weighted mean and population variance (float64, (p,)) of each column of X (n, p)."""
 
@@ -160,12 +162,6 @@ class WlsModule(Protocol):
 
     def refine(self, factors: Any, xr: Array, sr: Array, found: WlsFit) -> WlsFit:
         """Return the fits improved by one step for the sums that :meth:`residual_sums` gave."""
-
-    def begins_rough(self, n: int, q: int, l2: float, precision: str) -> bool:
-        """Tell whether fits to q columns of n rows begin with rough Gram matrices, ``gram_precision="bfloat16"``."""
-
-    def rough_fits(self, sums: Sums, l2: float) -> Any:
-        """Return the fits that rough Gram matrices give, to be improved; see ``wls_rough.Rough`` of the cpu backend."""
 
     def classes_at_once(self, n_classes: int, q: int) -> int:
         """Return how many Gram matrices of q columns to ask for at a time."""

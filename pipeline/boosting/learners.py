@@ -127,9 +127,9 @@ class _Asked:
     def at_once(self) -> int | None:
         return self.train.at_once(self.n_classes, self.n_columns)
 
-    def sums(self, classes: slice, totals: bool, rough: bool = False) -> Sums:
+    def sums(self, classes: slice, totals: bool, roughly: bool = False) -> Sums:
         request = replace(self.request, classes=classes, totals=totals)
-        return self.train.sums(replace(request, gram_precision="bfloat16") if rough else request)
+        return self.train.sums(replace(request, gram_precision="bfloat16") if roughly else request)
 
     def residual_sums(self, classes: slice, coef: Array, intercept: Array) -> tuple[Array, Array]:
         return self.train.residual_sums(replace(self.request, classes=classes), coef, intercept)

@@ -76,7 +76,8 @@ class Team:
         """Tell whether fits to the columns of a basis begin with rough sums: of rows in one place, where they lie."""
         if self.ahead or len(self.partitions) > 1 or (basis.columns is None and basis.gamma is None):
             return False
-        return self.backend.wls.begins_rough(len(self), basis.size, l2, dtype)
+        rough = self.backend.wls.rough
+        return rough is not None and rough.begins(len(self), basis.size, l2, dtype)
 
     def sums(self, request: Request) -> Sums:
         """Return the sums over all rows; those that came with the last move need no pass."""

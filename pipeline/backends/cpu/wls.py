@@ -19,10 +19,10 @@ from pipeline.backends.cpu import fourier, panels, wls_systems
 from pipeline.backends.cpu import wls_blocks as blocks
 from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu import wls_large as large
+from pipeline.backends.cpu import wls_rough as rough
 from pipeline.backends.cpu.panels import Panels, as_rows
 from pipeline.backends.cpu.wls_grams import weighted_sums
 from pipeline.backends.cpu.wls_moments import weighted_moments
-from pipeline.backends.cpu.wls_rough import ROUGH, Rough, begins_rough, rough_sums
 from pipeline.backends.protocol import ComponentwiseSums, Sums, WlsFit
 from pipeline.backends.solve import DELICATE, Factor, factorise
 from pipeline.backends.solve import refine as refined
@@ -90,7 +90,7 @@ def fit(
     Notes
     -----
     The intercept is eliminated through the weighted means. The products in a Gram matrix have the precision of X, or,
-    where :func:`begins_rough` says so, less, and the fits are improved until that makes no difference; its
+    where ``wls_rough.begins`` says so, less, and the fits are improved until that makes no difference; its
     factorisation is in float64, of float32 rows of more than 768 columns in float32, its solutions improved to
     float64's accuracy. One step of refinement with residuals taken from X in float64 (the corrected
     seminormal equations; Bjorck, Linear Algebra Appl. 88/89, 1987) brings the accuracy of a QR factorisation. It is
@@ -113,10 +113,10 @@ class _Given:
         self.gram_precision = gram_precision
         self.n_columns, self.n_classes = X.shape[1], W.shape[1]
         self.precision = X.dtype.name
-        self.rough = isinstance(X, Panels) and begins_rough(len(X), X.shape[1], l2, self.precision)
+        self.rough = isinstance(X, Panels) and rough.begins(len(X), X.shape[1], l2, self.precision)
 
-    def sums(self, classes: slice, totals: bool, rough: bool = False) -> Sums:
-        return sums(*self.rows, classes, totals, ROUGH if rough else self.gram_precision)
+    def sums(self, classes: slice, totals: bool, roughly: bool = False) -> Sums:
+        return sums(*self.rows, classes, totals, rough.PRECISION if roughly else self.gram_precision)
 
     def residual_sums(self, classes: slice, coef: np.ndarray, intercept: np.ndarray):
         return residual_sums(*self.rows, classes, coef, intercept)
@@ -143,8 +143,8 @@ def sums(
         q, J = X.shape[1], W.shape[1]
         center = center.astype(X.dtype, copy=False)
         first, last, _ = classes.indices(J)
-        if gram_precision == ROUGH and isinstance(X, Panels) and not center.any():
-            return rough_sums(X, W, R, slice(first, last), totals)
+        if gram_precision == rough.PRECISION and isinstance(X, Panels) and not center.any():
+            return rough.sums(X, W, R, slice(first, last), totals)
         sparse = np.count_nonzero(W) < SPARSE * W.size
         apart = q == 0 or (first, last) != (0, J) or sparse
         if sparse or center.any():
@@ -245,11 +245,6 @@ def solve(sums: Sums, l2: float, precision: str) -> tuple[WlsFit, list[Factor] |
         if factors[i] is None:
             factors[i] = found.factor(i, xw[:, i], sw[i], l2)
     return fit, factors
-
-
-def rough_fits(sums: Sums, l2: float) -> Rough:
-    """Return the fits that rough Gram matrices give, to be improved by residuals of the rows."""
-    return Rough(sums, l2)
 
 
 def refine(factors: list[Factor], xr: np.ndarray, sr: np.ndarray, found: WlsFit) -> WlsFit:

@@ -20,7 +20,7 @@ from pipeline.backends.cpu.panels import Panels
 from pipeline.backends.protocol import Sums, WlsFit
 from pipeline.backends.solve import DELICATE, Factor, factorise
 
-ROUGH = "bfloat16"  # what requests of rough Gram matrices say of their precision
+PRECISION = "bfloat16"  # what requests of rough Gram matrices say of their precision
 LEAST, MOST = (
     64,
     triangle.SQUARE,
@@ -35,7 +35,7 @@ SLOWEST = 0.2  # share of an error that a step may leave
 STEPS = 6
 
 
-def begins_rough(n: int, q: int, l2: float, precision: str) -> bool:
+def begins(n: int, q: int, l2: float, precision: str) -> bool:
     """Tell whether fits to q columns of n rows, gathered or drawn, begin with rough Gram matrices.
 
     They are of numbers in bfloat16, which the processor must have, and pay where products are most of the work.
@@ -45,7 +45,7 @@ def begins_rough(n: int, q: int, l2: float, precision: str) -> bool:
     return worth and l2 > 0.0 and precision == "float32" and bfloat_tiles.available()
 
 
-def rough_sums(X: Panels, W: np.ndarray, R: np.ndarray, classes: slice, totals: bool) -> Sums:
+def sums(X: Panels, W: np.ndarray, R: np.ndarray, classes: slice, totals: bool) -> Sums:
     """Return sums as :func:`pipeline.backends.cpu.wls.sums`, the Gram matrices of numbers in bfloat16.
 
     Numbers are rounded about the means of their columns, which are far from zero where the columns are random features:

@@ -23,6 +23,7 @@ from pipeline.backends.protocol import ComponentwiseSums, Sums, WlsFit
 from pipeline.backends.solve import DELICATE
 from pipeline.spans import part as measured
 
+rough = None  # Gram matrices are as exact as they are asked for
 SYSTEM_BYTES = 48  # per entry of a Gram matrix: itself, its parts, and the copies that a factorisation makes
 
 
@@ -139,7 +140,7 @@ class _Given:
         self.n_columns, self.n_classes = X.shape[1], W.shape[1]
         self.precision = X.dtype.name
 
-    def sums(self, classes: slice, totals: bool, rough: bool = False) -> Sums:
+    def sums(self, classes: slice, totals: bool, roughly: bool = False) -> Sums:
         return sums(*self.rows, classes, totals, self.gram_precision)
 
     def residual_sums(self, classes: slice, coef: Any, intercept: Any) -> tuple[Any, Any]:
@@ -213,11 +214,6 @@ def refine(factors: Systems, xr: Any, sr: Any, found: WlsFit) -> WlsFit:
     """Return the fits improved by one step for the sums that :func:`residual_sums` gave."""
     delta, shift = factors.solve(xr - factors.l2 * found.coef, sr)
     return found._replace(coef=found.coef + delta, intercept=found.intercept + shift)
-
-
-def begins_rough(n: int, q: int, l2: float, precision: str) -> bool:
-    """Return False: Gram matrices are as exact as the rows."""
-    return False
 
 
 def classes_at_once(n_classes: int, q: int) -> int:
