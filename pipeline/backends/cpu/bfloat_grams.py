@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from pipeline.backends.cpu import bfloat_tiles
 from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu.bfloat_tiles import add_pair_tile, pack_pairs
 from pipeline.backends.cpu.jit import light_kernel, light_part, prepare
 from pipeline.backends.cpu.panels import Panels
 from pipeline.backends.cpu.vectors import BYTES, ROWS
 
-SEGMENTS = 4  # parts into which rows are cut, if their sums are small enough
 SUMS = 1 << 22  # bytes of sums of all segments at most, if there are several
 TASKS = 16  # least number of tasks, if rows and classes allow
 COLUMNS, PANELS = (None,) * 8, (None,) * 2  # of a tile
@@ -32,31 +32,41 @@ def grams(X: Panels, W: np.ndarray, center: np.ndarray, xw: np.ndarray, sw: np.n
     2^-9 of a factor at most, have either sign: over 10,000 rows a Gram matrix is exact to 1e-4 of its diagonal. Sums
     are float32, those of segments float64; segments do not depend on the number of threads.
     """
+    if not bfloat_tiles.available():
+        raise RuntimeError("this processor has no products of numbers in bfloat16")
     q, J = X.shape[1], W.shape[1]
     blocks, panels, _, V = X.data.shape
-    size = panels * (panels + 1) // 2 * V * V
-    segments = max(1, min(SEGMENTS, SUMS // (4 * size * J), blocks))
-    groups = min(J, -(-TASKS // segments))
-    rows = [blocks * i // segments for i in range(segments + 1)]
-    classes = [J * i // groups for i in range(groups + 1)]
-    total, gram = np.empty((segments, J, size), np.float32), np.zeros((J, q, q))
-    middle = np.zeros(panels * V, np.float32)
+    side = panels * V
+    segments = max(1, min(-(-TASKS // J), SUMS // (4 * J * side**2), blocks))
+    bounds = [blocks * i // segments for i in range(segments + 1)]
+    total, gram = np.empty((segments, J, side, side), np.float32), np.empty((J, q, q))
+    middle = np.zeros(side, np.float32)
     middle[:q] = center
-    given = X.data, np.ascontiguousarray(W.T), np.ones(ROWS, np.float32), middle
-    prepare(_add, *given, 0, 0, 0, 0, *np.empty((2, 1), np.float32), total[0], COLUMNS, PANELS)
-    prepare(_place, total, gram, 0, V)
+    numbers = np.empty((blocks, side * ROWS // 2), np.float32)
+    given = X.data, np.ascontiguousarray(W.T), np.ones(ROWS, np.float32), middle, numbers
+    prepare(_add, *given, 0, 0, 0, 0, middle, total[0], COLUMNS, PANELS)
+
+    def pack(begin: int, end: int) -> None:
+        _add(*given, begin, end, 0, 0, middle, total[0], COLUMNS, PANELS)
 
     def add(i: int) -> None:
-        s, g = divmod(i, groups)
-        room = np.empty((2, panels * ROWS // 2 * V), np.float32)
-        _add(*given, rows[s], rows[s + 1], classes[g], classes[g + 1], *room, total[s], COLUMNS, PANELS)
+        s, c = divmod(i, J)
+        room = np.empty(side * ROWS // 2, np.float32)
+        _add(*given, bounds[s], bounds[s + 1], c, c + 1, room, total[s], COLUMNS, PANELS)
 
-    kernels.share(add, segments * groups, parallel=X.size > kernels.SERIAL)
-    kernels.share(lambda j: _place(total, gram, j, V), J, parallel=total.size > kernels.SERIAL)
-    if center.any():
-        c = center.astype(np.float64)
-        for j in range(J):
-            gram[j] += np.multiply.outer(c, xw[:, j] - sw[j] * c) + np.multiply.outer(xw[:, j], c)
+    def add_up(j: int) -> None:
+        mine, parts = gram[j], total[:, j, :q, :q]
+        mine[:] = parts[0]
+        for part in parts[1:]:
+            np.add(mine, part, out=mine)
+        if center.any():
+            c, w, s = center.astype(np.float64), xw[:, j], sw[j]
+            mine += np.multiply.outer(c, w - s * c) + np.multiply.outer(w, c)
+
+    parallel = X.size > kernels.SERIAL
+    kernels.share_rows(pack, blocks, X.size)
+    kernels.share(add, segments * J, parallel)
+    kernels.share(add_up, J, parallel)
     return gram
 
 
@@ -79,53 +89,36 @@ def _pack(X, x, factors, start, rows, center, out):
 
 
 @light_kernel
-def _add(data, W, ones, center, begin, end, first, last, left, right, total, columns, panels):
-    """Write to total (classes, numbers) the tiles of classes first:last, summed over blocks begin:end.
+def _add(data, W, ones, center, numbers, begin, end, first, last, weighted, total, columns, panels):
+    """Write to total (classes, side, side), on and above the diagonal, the sums of classes first:last over some blocks.
 
-    In `left` and `right` there is room for a block's pairs: of a class's weighted numbers, and of numbers.
+    For no classes, write the pairs of numbers of these blocks to `numbers`, where they are taken from else. In
+    `weighted` there is room for a block's pairs of a class's weighted numbers.
     """
-    n, count, V = W.shape[1], data.shape[1], data.shape[3]
+    n, count, V, side = W.shape[1], data.shape[1], data.shape[3], total.shape[2]
     A, B = len(columns), len(panels)
-    X, sums, tile = data.reshape(-1), total.reshape(-1), V * V
-    size = total.shape[1]
+    X, sums, none = (
+        data.reshape(-1),
+        total.reshape(-1),
+        np.intp(0),
+    )  # for a literal 0 a part is compiled again
     total[first:last] = 0.0
     for block in range(begin, end):
-        start, x = block * ROWS, block * count * ROWS * V
+        start, x, right = block * ROWS, block * count * ROWS * V, numbers[block]
         rows = ROWS if n - start > ROWS else n - start
         pairs = (rows + 1) // 2
-        steps = pairs * V, tile
-        _pack(X, x, ones, 0, rows, center, right)
+        if first == last:
+            _pack(X, x, ones, none, rows, center, right)
         for c in range(first, last):
-            _pack(X, x, W[c], start, rows, center, left)
-            t = c * size
+            _pack(X, x, W[c], start, rows, center, weighted)
             for p in range(count):
                 for a in range(0, V, A):
-                    here, there = p * pairs * V + a, t + a * V
+                    here, t = p * pairs * V + a, (c * side + p * V + a) * side
                     for r in range(p, count - B + 1, B):
-                        place = there + (r - p) * tile
-                        add_pair_tile(
-                            left, here, right, r * steps[0], pairs, steps, sums, place, columns, panels
-                        )
+                        there, place = r * pairs * V, t + r * V
+                        add_pair_tile(weighted, here, right, there, pairs, sums, place, side, columns, panels)
                     for r in range(count - (count - p) % B, count):
-                        place = there + (r - p) * tile
+                        there, place = r * pairs * V, t + r * V
                         add_pair_tile(
-                            left, here, right, r * steps[0], pairs, steps, sums, place, columns, panels[:1]
+                            weighted, here, right, there, pairs, sums, place, side, columns, panels[:1]
                         )
-                t += (count - p) * tile
-
-
-@light_kernel
-def _place(total, gram, c, V):
-    """Write the sums of all segments of a class to its Gram matrix, on its diagonal panels also below the diagonal."""
-    q, t = gram.shape[1], 0
-    panels = (q + V - 1) // V
-    for p in range(panels):
-        for r in range(p, panels):
-            here = V if q - r * V > V else q - r * V
-            for k in range(V if q - p * V > V else q - p * V):
-                row, begin = gram[c, p * V + k], t + k * V
-                for s in range(total.shape[0]):
-                    sums = total[s, c]
-                    for v in range(here):
-                        row[r * V + v] += sums[begin + v]
-            t += V * V

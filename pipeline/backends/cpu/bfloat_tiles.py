@@ -74,41 +74,38 @@ def pack_pairs(typingctx, X, first, second, center, k, weight, other, out, o):
 
 
 @intrinsic
-def add_pair_tile(typingctx, left, i, right, k, pairs, steps, total, t, columns, panels):
-    """Add to total[t:] (panels, columns, V) the products of columns of `left` with panels of V columns, over rows.
+def add_pair_tile(typingctx, left, i, right, k, pairs, total, t, side, columns, panels):
+    """Add to total[t:], rows of `side`, the products of columns of `left` with panels of V columns, over rows.
 
     Pairs of rows of V columns begin at left[i] and right[k]; all arrays are flat and float32.
 
     Parameters
     ----------
-    pairs : how many there are
-    steps : numbers from a panel on the right to the next, and from its part of the total to the next
+    pairs : how many there are: on the right a panel's are followed by the next panel's
     columns, panels : tuples as long as there are columns on the left and panels on the right. The processor loads as
         many vectors as it multiplies: 16 columns and 1 panel run at three quarters of the rate of 8 and 2.
     """
-    (across, down), index, V = (part.count for part in (columns, panels)), types.intp, lanes(FLOAT)
-    signature = types.void(
-        left, index, right, index, index, types.UniTuple(index, 2), total, index, columns, panels
-    )
+    across, down, V, index = columns.count, panels.count, lanes(FLOAT), types.intp
+    signature = types.void(left, index, right, index, index, total, index, index, columns, panels)
 
     def codegen(context, builder, signature, values):
         arrays, v, b = signature.args, _Pairs(context, builder, types.float32), builder
         one = pointer(context, b, arrays[0], values[0], values[1])
         other = pointer(context, b, arrays[2], values[2], values[3])
-        out = pointer(context, b, arrays[6], values[6], values[7])
-        steps = [b.extract_value(values[5], m) for m in range(2)]
+        out = pointer(context, b, arrays[5], values[5], values[6])
+        panel = b.mul(values[4], ir.Constant(values[4].type, V))
 
         def terms(pair):
             place = b.mul(pair, ir.Constant(pair.type, V))
             numbers = [
-                v.load(v.at(other, place, b.mul(steps[0], ir.Constant(pair.type, m)))) for m in range(down)
+                v.load(v.at(other, place, b.mul(panel, ir.Constant(pair.type, m)))) for m in range(down)
             ]
             spread = [v.spread(v.at(one, place, m)) for m in range(across)]
-            return [(x, y) for y in numbers for x in spread]
+            return [(x, y) for x in spread for y in numbers]
 
         for m, value in enumerate(v.sum_over_rows(values[4], across * down, terms)):
-            panel = b.mul(steps[1], ir.Constant(steps[1].type, m // across))
-            place = v.at(out, panel, m % across * V)
+            row = b.mul(values[7], ir.Constant(values[7].type, m // down))
+            place = v.at(out, row, m % down * V)
             stored = b.store(b.fadd(v.load(place), value), b.bitcast(place, v.type.as_pointer()))
             stored.align = FLOAT.itemsize
         return context.get_dummy_value()

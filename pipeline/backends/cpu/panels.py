@@ -155,7 +155,8 @@ def products(X: Panels, R: np.ndarray, W: np.ndarray, precision: str) -> tuple[n
 def _row_sums(X: Panels, W, R, coef, intercept, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return X' V (columns of all panels, count) and the sums of V, see :func:`_add_row_sums`."""
     panels, columns = X.data.shape[1], X.data.shape[3]
-    tile, shape = product_shape(count, X.dtype, coef.dtype), value_shape(W.shape[1])
+    # a tile for residuals, and the same for responses and weights side by side: one to compile
+    tile, shape = product_shape(W.shape[1], X.dtype, coef.dtype), value_shape(W.shape[1])
     step = -(-count // len(tile)) * len(tile)
     totals, sums = np.zeros((kernels.SEGMENTS, step, panels * columns)), np.zeros((kernels.SEGMENTS, step))
     bounds = [len(X.data) * i // kernels.SEGMENTS for i in range(kernels.SEGMENTS + 1)]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.backends.cpu import wls_kernels as kernels
-from pipeline.backends.cpu.jit import light_part, light_summing_kernel, prepare, summing_kernel
+from pipeline.backends.cpu.jit import light_part, light_summing_kernel, light_summing_part, prepare
 from pipeline.backends.cpu.value_tiles import subtract_rows
 from pipeline.backends.solve import Factor, varies
 
@@ -111,35 +111,14 @@ def divide(
     sr : float64 (classes,) sums of r
     wanted : bool (classes,); the others' solutions are zero
     """
-    means = sr / np.where(sw > 0.0, sw, 1.0)
-    x = np.ascontiguousarray(right.T)
-    prepare(_divide, solved.factors, solved.scale, xw, means, wanted, x)
-    _divide(solved.factors, solved.scale, xw, means, wanted, x)
-    shift = np.where(wanted, means, 0.0) - (xw * x).sum(axis=1) / np.where(sw > 0.0, sw, 1.0)
-    return x.T, shift
-
-
-@summing_kernel
-def _divide(factors, scale, xw, means, wanted, x):
-    """Overwrite x (classes, q) with solutions: forward by rows of U, which are columns of U', then backward by rows."""
-    q = x.shape[1]
-    y = np.empty(q)  # made here: the compiler knows that it overlaps no other array
-    for c in range(x.shape[0]):
-        U, s, w = factors[c], scale[c], xw[c]
-        for k in range(q):
-            y[k] = (x[c, k] - w[k] * means[c]) * s[k] if wanted[c] else 0.0
-        for k in range(q if wanted[c] else 0):
-            value = y[k] / U[k, k]
-            y[k] = value
-            for j in range(k + 1, q):
-                y[j] -= value * U[k, j]
-        for k in range(q - 1 if wanted[c] else -1, -1, -1):
-            value = y[k]
-            for j in range(k + 1, q):
-                value -= U[k, j] * y[j]
-            y[k] = value / U[k, k]
-        for k in range(q):
-            x[c, k] = y[k] * s[k]
+    safe = np.where(sw > 0.0, sw, 1.0)
+    x = np.ascontiguousarray((right - xw.T * (sr / safe)).T)
+    given = np.zeros((0, 1, 1)), xw, safe, solved.scale, 0.0, x, wanted, solved.factors
+    rest = np.zeros((0, 1)), np.zeros(len(x))
+    prepare(_solve, *given, *rest, 0, 0)
+    _solve(*given, *rest, 0, len(x))
+    beta = np.where(wanted[:, None], x * solved.scale, 0.0)
+    return beta.T, np.where(wanted, (sr - (xw * beta).sum(axis=1)) / safe, 0.0)
 
 
 @light_part
@@ -159,19 +138,49 @@ def factorise_rows(S, k, last):
     return smallest
 
 
+@light_summing_part
+def forward_substitute(S, scale, x):
+    """Write the solution y of U' y = scale x to the column beside the upper triangle U of S; x is overwritten."""
+    q = x.size
+    for i in range(q):
+        x[i] *= scale[i]
+    for k in range(q):
+        value = x[k] / S[k, k]
+        S[k, q] = value
+        for j in range(k + 1, q):
+            x[j] -= value * S[k, j]
+
+
+@light_summing_part
+def back_substitute(S, x):
+    """Write the solution x of U x = y: U is the upper triangle of S, y the column beside it."""
+    q = x.size
+    for k in range(q - 1, -1, -1):
+        value = S[k, q]
+        for j in range(k + 1, q):
+            value -= S[k, j] * x[j]
+        x[k] = value / S[k, k]
+
+
 @light_summing_kernel
 def _solve(gram, xw, sw, scale, l2, right, regular, factors, room, least, begin, end):
     """Overwrite `right` (classes, q) with solutions, and `least` with the smallest diagonal number of the factor, or 0.
 
     With the right-hand side as a column more, its forward substitution is part of the factorisation. Rows are worked on
-    from a multiple of SIDE on, and to one, so that no loop has a remainder.
+    from a multiple of SIDE on, and to one, so that no loop has a remainder. Without Gram matrices the factors are taken
+    as they are, for another right-hand side: one kernel for both compiles faster than two.
     """
-    q, width = factors.shape[1:]
+    q, width = right.shape[1], factors.shape[2]
     for c in range(begin, end):
         if not regular[c]:
             continue
         S = factors[c] if len(factors) > 0 else room
-        G, s, w, x = gram[c], scale[c], xw[c], right[c]
+        s, w, x = scale[c], xw[c], right[c]
+        if len(gram) == 0:
+            forward_substitute(S, s, x)
+            back_substitute(S, x)
+            continue
+        G = gram[c]
         for i in range(q):
             a, b = -w[i] / sw[c], s[i]
             for k in range(i, q):
@@ -189,8 +198,5 @@ def _solve(gram, xw, sw, scale, l2, right, regular, factors, room, least, begin,
             if k + SIDE < q and q % 2 == 1:
                 subtract_rows(S, q - 1, k, (q - 1) // SIDE * SIDE, width, ONE, ALL)
         least[c] = smallest
-        for k in range(q - 1, -1 if smallest > 0.0 else q - 1, -1):
-            value = S[k, q]
-            for j in range(k + 1, q):
-                value -= S[k, j] * x[j]
-            x[k] = value / S[k, k]
+        if smallest > 0.0:
+            back_substitute(S, x)
