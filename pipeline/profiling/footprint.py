@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from pipeline.backends import triangle
 from pipeline.errors import ConfigError
+from pipeline.profiling.counts_rounds import grams_at_once
 from pipeline.profiling.work import Work, of_round
 from pipeline.scale import memory
 
@@ -96,7 +97,8 @@ def footprint(work: Work, base: float, host_memory: float, device_memory: float 
     if not device_memory:
         systems = 72.0 * p * J
         if work.learner != "componentwise":  # of many columns a triangle, and in float64 its factor
-            systems = 8.0 * (3 * q * q if q <= triangle.SQUARE else triangle.size(q) * (s // 4))
+            small = max(grams_at_once(work), 3) * q * q
+            systems = 8.0 * (small if q <= triangle.SQUARE else triangle.size(q) * (s // 4))
         buffers = min(float(BUFFER), float(work.fit) * p) * 8 * 2
         held = base + pixels + features
         return Footprint(
