@@ -74,6 +74,25 @@ def test_one_and_two_threads_give_the_same_bits_to_small_systems(learner):
             np.testing.assert_array_equal(array, found[1][0][name])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_more_threads_hold_more_gram_matrices_and_give_the_same_bits(dtype, monkeypatch):
+    """Of 257 to 768 features two threads hold two Gram matrices at a time, three threads three."""
+    from pipeline.backends.cpu import wls_kernels
+
+    rng = np.random.default_rng(1)
+    codes = np.arange(800) % 4
+    X = (rng.normal(size=(800, 300)) + 0.3 * codes[:, None] * (np.arange(300) % 4 == 0)).astype(dtype)
+    found = []
+    for threads in (1, 2, 3):
+        monkeypatch.setattr(wls_kernels, "threads", lambda threads=threads: threads)
+        with backends.get("cpu").threads(min(threads, 2)):
+            model = LogitBoostClassifier(learner="ridge", n_rounds=2, dtype=dtype).fit(X, codes)
+        found.append((model.coef_, model.intercept_, model.train_loss_))
+    for other in found[1:]:
+        for one, same in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(one, same)
+
+
 def test_classes_of_a_request_do_not_depend_on_threads(monkeypatch):
     from pipeline.backends.cpu import wls, wls_kernels
 

@@ -331,7 +331,44 @@ def test_counts_know_the_blocks():
     sizes = [(1, 5, counted.NARROW), (counted.FEW, 2, counted.NARROW), (counted.FEW + 1, 2, counted.BLOCK)]
     for q, classes, wanted in [*sizes, (10, 1, counted.WIDE)]:
         assert wls_grams.columns_of_a_block(q, classes) == wanted
+    assert (counted.SHARED_COLUMNS, counted.HALF) == (wls_grams.TOGETHER, wls_grams.HALF)
+    assert counted.GRAMS == wls.GRAMS
     assert len(tiles.gram_shape(12, np.dtype("float32"))[0]) == counted.TOGETHER
+
+
+@pytest.mark.parametrize(("learner", "q"), [
+    ("ridge", 200), ("ridge", 256), ("ridge", 300), ("full", 500), ("ridge", 768), ("ridge", 800), ("subspace", 500),
+])  # fmt: skip
+@pytest.mark.parametrize("threads", [1, 2, 8])
+def test_counts_know_how_many_gram_matrices_are_held(learner, q, threads, monkeypatch):
+    from pipeline.profiling import counts_rounds as counted
+
+    monkeypatch.setattr(wls.kernels, "threads", lambda: threads)
+    for fits in (1, 3, 43):
+        work = SimpleNamespace(learner=learner, columns=q, fits=fits, threads=threads)
+        wanted = wls.classes_at_once(fits, q, learner != "subspace")
+        assert counted.grams_at_once(work) == wanted
+    rows = np.zeros((2, q), "f")
+    assert counted.one_by_one(work) == (learner != "subspace" and wls_grams.one_by_one(rows))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sums_of_rows_do_not_depend_on_the_classes_asked_for(dtype):
+    """Of 257 to 768 columns, so that a machine with more threads may hold more Gram matrices."""
+    X, center, W, R = problem(1500, 300, 5, dtype, 7)
+    whole = wls.sums(X, center, W, R, slice(0, 5), True)
+    upper = np.triu(np.ones((300, 300), bool))
+    for step in (1, 2, 3):
+        for first in range(0, 5, step):
+            classes = slice(first, min(first + step, 5))
+            found = wls.sums(X, center, W, R, classes, first == 0)
+            np.testing.assert_array_equal(found.gram[:, upper], whole.gram[classes][:, upper])
+            if first == 0:
+                for one, same in zip(found[:4], whole[:4], strict=True):
+                    np.testing.assert_array_equal(one, same)
+    _, _, _, x = plainly(X, center, W, R)
+    exact = np.einsum("ni,nj,nk->jik", x, W.astype(float), x)
+    np.testing.assert_allclose(whole.gram[:, upper], exact[:, upper], rtol=0, atol=8 * bound(x, W, dtype, 1))
 
 
 # ---- columns in panels ----

@@ -75,7 +75,7 @@ def test_factorisation_in_panels(q, dtype, half):
         place = np.full((b - a, (1 + half) * (q - a)), np.nan, dtype)
         place[:, : q - a] = panel
         panels.append(place[:, : q - a])
-    factor = wls_large.Factor(panels, np.arange(q))
+    factor = wls_large.NormalPanels(panels, np.arange(q))
     assert wls_large.factorise(factor) == 0
     exact = dtype == "float64"
     wanted = np.linalg.cholesky(S.astype(np.float64)).T

@@ -31,6 +31,10 @@ class Source(Protocol):
         """Type of the rows: "float32" or "float64"."""
 
     @property
+    def whole(self) -> bool:
+        """Whether the columns are those of rows as they lie, not gathered or made for a round."""
+
+    @property
     def at_once(self) -> int | None:
         """Classes in one request; None: what suits the backend."""
 
@@ -84,7 +88,7 @@ def fit(xp: Any, wls: WlsModule, rows: Source, l2: float) -> WlsFit:
 
     if rows.n_columns == 0:
         return _intercepts(xp, rows.sums(slice(0, 0), True))
-    wls.over_classes(rows.n_classes, rows.n_columns, rows.at_once, work)
+    wls.over_classes(rows.n_classes, rows.n_columns, rows.at_once, work, rows.whole)
     if len(found) == 1:
         return found[0]
     return WlsFit(

@@ -163,11 +163,16 @@ class WlsModule(Protocol):
     def refine(self, factors: Any, xr: Array, sr: Array, found: WlsFit) -> WlsFit:
         """Return the fits improved by one step for the sums that :meth:`residual_sums` gave."""
 
-    def classes_at_once(self, n_classes: int, q: int) -> int:
-        """Return how many Gram matrices of q columns to ask for at a time."""
+    def classes_at_once(self, n_classes: int, q: int, whole: bool = False) -> int:
+        """Return how many Gram matrices of q columns to ask for at a time; `whole`: of rows as they lie."""
 
     def over_classes(
-        self, n_classes: int, q: int, at_once: int | None, work: Callable[[slice], None]
+        self,
+        n_classes: int,
+        q: int,
+        at_once: int | None,
+        work: Callable[[slice], None],
+        whole: bool = False,
     ) -> None:
         """Call work(classes) for ranges that cover the classes, of `at_once` or what :meth:`classes_at_once` says."""
 

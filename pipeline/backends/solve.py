@@ -13,12 +13,13 @@ import numpy as np
 from scipy.linalg import blas, lapack, qr, solve_triangular
 
 from pipeline.backends.cholesky import factorise_upper, solve_upper
+from pipeline.backends.triangle import SQUARE
 
 RAISES = 3  # how often the penalty is raised tenfold before the minimum-norm solution is taken
 MINIMUM_NORM = RAISES + 1
 # Unknowns from which sums of float32 rows are factorised in float32, in half the time: at 3240 it is a tenth of a round
 # less. Smaller systems take no time that matters.
-SINGLE = 768
+SINGLE = SQUARE
 # Margin of a factor below which a fit to float32 rows is refined. Of HoG features it is .4 and more with a penalty, and
 # fits are exact to 1e-7; without one, and of random features, it is .001 to .02, and they differ by 1e-5.
 DELICATE = 0.1

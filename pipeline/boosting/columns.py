@@ -60,7 +60,7 @@ class Columns:
             self._kept, self._next = self._next, None
             return self._kept[1:]
         wls, seed = self.backend.wls, self.frame.seed
-        if basis.gamma is None and basis.columns is None:
+        if basis.whole:
             return X, self.center
         if isinstance(X, Picked):  # whoever multiplies them subtracts the centre
             return X.of(basis), self.backend.put(self.frame.center[basis.columns])

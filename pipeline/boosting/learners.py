@@ -124,6 +124,10 @@ class _Asked:
         return self.request.basis.size
 
     @property
+    def whole(self) -> bool:
+        return self.request.basis.whole
+
+    @property
     def at_once(self) -> int | None:
         return self.train.at_once(self.n_classes, self.n_columns)
 
@@ -151,12 +155,12 @@ class _Regression:
     def foreseen(self, design: Design, index: int) -> Basis | None:
         """Return the columns of round `index`, unless they are all: drawn from the seed, they are known before."""
         basis = self.basis(design, index)
-        return None if basis.columns is None and basis.gamma is None else basis
+        return None if basis.whole else basis
 
     def request(self, design: Design, train: Team, index: int) -> Request:
         """Return the first sums that round `index` needs."""
         basis, J = self.basis(design, index), design.fitted_classes
-        size = train.at_once(J, basis.size) or design.backend.wls.classes_at_once(J, basis.size)
+        size = train.at_once(J, basis.size) or design.backend.wls.classes_at_once(J, basis.size, basis.whole)
         classes = slice(0, min(size, J) if basis.size else 0)
         return Request(basis, classes, gram_precision=self.gram_precision)
 

@@ -35,6 +35,11 @@ class Basis:
     columns: np.ndarray | None = None
     gamma: float | None = None
 
+    @property
+    def whole(self) -> bool:
+        """Whether the columns are all of X, as its rows lie."""
+        return self.columns is None and self.gamma is None
+
     def same(self, other: Basis | None) -> bool:
         """Tell whether the columns are the same."""
         if other is None or (self.index, self.size, self.gamma) != (other.index, other.size, other.gamma):

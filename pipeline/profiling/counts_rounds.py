@@ -13,6 +13,11 @@ CACHED = 1 << 18  # numbers of a block of rows that stays in cache, as in backen
 BUFFER = 1 << 22  # numbers of a block of rows that does not, likewise
 NARROW, BLOCK, WIDE = 64, 128, 640  # columns of a block, see columns_of_a_block in backends/cpu/wls_grams.py
 FEW = 192  # columns up to which blocks are narrow
+SHARED_COLUMNS, HALF = (
+    256,
+    352,
+)  # columns of rows up to which classes share products; of a block then, likewise
+GRAMS = 1 << 25  # bytes of Gram matrices that are held at a time, as in backends/cpu/wls.py
 TOGETHER = 12  # classes whose products are weighted together, as in backends/cpu/tiles.py
 SMALL_SYSTEM = triangle.SQUARE  # unknowns up to which a system is small
 FEW_COLUMNS = 64  # columns of a product up to which its rows come in blocks of CACHED numbers, likewise
@@ -108,20 +113,45 @@ def sums(work: Work) -> Count:
         operations = products + f * n * (2 * q + 2.0 * q * q * width)
         held = f * (n * q * s + q * q * (8.0 + s))
     else:
-        small = q <= SMALL_SYSTEM
-        blocks = math.ceil(q / ((NARROW if q <= FEW else BLOCK) if small and f > 1 else WIDE))
-        chunks, pairs = (math.ceil(f / TOGETHER) if small else f), blocks * (blocks + 1) / 2
+        together = q <= SMALL_SYSTEM and f > 1 and not one_by_one(work)
+        blocks = math.ceil(q / _columns_of_a_block(work))
+        chunks, pairs = (math.ceil(f / TOGETHER) if together else f), blocks * (blocks + 1) / 2
         if work.rough:  # two products of numbers in bfloat16 in the time of one
             operations = products + f * n * q * (q + 1) / 2
-        elif small and f > 1:
+        elif together:
             operations = products + (chunks / 2 + f) * n * q * (q + 1)
         else:
             operations = products + f * n * (2 * q + q * (q + 1))
         moved = (n * q * blocks * chunks + n * f * (pairs + blocks)) * s
-        if not small:
+        if q > SMALL_SYSTEM or (f > 1 and one_by_one(work)):
             moved += (n * q + rows - n * f * blocks) * s  # the other sums in a pass of their own
-        held = 8.0 * triangle.kept(q) * (f if small else 1)
+        held = 8.0 * triangle.kept(q) * grams_at_once(work)
     return Count(moved, operations, held, kind="products", calls=f)
+
+
+def one_by_one(work: Work) -> bool:
+    """Tell whether each class's Gram matrix is added up for itself, see one_by_one in backends/cpu/wls_grams.py."""
+    return work.learner in ("ridge", "full") and SHARED_COLUMNS < work.columns <= SMALL_SYSTEM
+
+
+def _columns_of_a_block(work: Work) -> int:
+    q = work.columns
+    if one_by_one(work):
+        return min(HALF, -(-q // 2))
+    if q > SMALL_SYSTEM or work.fits == 1:
+        return WIDE
+    return NARROW if q <= FEW else BLOCK
+
+
+def grams_at_once(work: Work) -> int:
+    """Return how many Gram matrices `cpu` holds at a time, see classes_at_once in backends/cpu/wls.py."""
+    q = work.columns
+    if q > SMALL_SYSTEM:
+        return 1
+    most = GRAMS // (8 * max(q, 1) ** 2)
+    if one_by_one(work):
+        most = min(most, max(2, work.threads))
+    return min(work.fits, most)
 
 
 def solve(work: Work) -> Count:
@@ -149,7 +179,9 @@ def solve(work: Work) -> Count:
 def _refine(work: Work) -> Count:
     """Return the work of one step of refinement: residuals from X, their products with X, and a solution."""
     n, q, f = float(work.fit), work.columns, work.fits
-    passes = f if work.backend == "cpu" and q > SMALL_SYSTEM else 1  # over X, for the classes of a request
+    passes = (
+        math.ceil(f / grams_at_once(work)) if work.backend == "cpu" else 1
+    )  # for the classes of a request
     operations = n * q * passes + f * (n * (4 * q + 3) + 2.0 * q * q)
     moved = (n * q * passes + 2 * n * f) * work.number_bytes
     if work.backend == "gpu":  # rows and residuals in float64: written, and read by two products

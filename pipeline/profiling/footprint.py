@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from pipeline.backends import triangle
 from pipeline.errors import ConfigError
+from pipeline.profiling.counts_rounds import grams_at_once
 from pipeline.profiling.work import Work, of_round
 from pipeline.scale import memory
 
@@ -97,7 +98,8 @@ def footprint(work: Work, base: float, host_memory: float, device_memory: float 
         inputs = float(work.inputs)
         systems = 72.0 * inputs * J
         if work.learner != "componentwise":  # of many columns a triangle, and in float64 its factor
-            systems = 8.0 * (3 * q * q if q <= triangle.SQUARE else triangle.size(q) * (s // 4))
+            squares = max(grams_at_once(work), 3) * q * q
+            systems = 8.0 * (squares if q <= triangle.SQUARE else triangle.size(q) * (s // 4))
         if (
             work.learner == "full" and work.fit <= q
         ):  # no unique solution: that of least norm, backends/solve.py

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from pipeline import config
+from pipeline.backends import triangle
 from pipeline.profiling.footprint import Footprint, footprint
 from pipeline.profiling.forecast import (
     ARITHMETIC,
@@ -29,7 +30,7 @@ from pipeline.profiling.probes import EXPAND
 from pipeline.profiling.work import Work
 
 SEGMENTS = 8  # parts of the rows of a small system: more cores than these or the classes have nothing to do
-SMALL_SYSTEM = 768  # columns up to which a system is small, as in backends/cpu/wls.py
+SMALL_SYSTEM = triangle.SQUARE  # columns up to which a system is small
 BINDS = 0.4  # a limit binds a measured stage that reaches this share of it
 
 

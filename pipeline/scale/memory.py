@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.backends.triangle import kept
+from pipeline.backends.triangle import SQUARE, kept
 from pipeline.errors import LimitError
 
 SHARE = 4  # the reading of images may take this part of the free memory
@@ -125,7 +125,7 @@ class Work:
 
     def fixed(self) -> int:
         """Return the bytes that do not depend on rows or on the classes in a request."""
-        buffers = 1 << 22 if self.q > 768 or self.random else 1 << 20
+        buffers = 1 << 22 if self.q > SQUARE or self.random else 1 << 20
         draw = 3 * self.p * self.q * self.item if self.random else 0
         moments = 3 * 8 * 256 * self.p
         read = self.threads * max(READ, GROUP * self.kept)

@@ -6,7 +6,7 @@ import numpy as np
 
 from pipeline.backends.cpu.jit import kernel, light_kernel, part
 from pipeline.backends.cpu.tiles import add_gram_tile
-from pipeline.backends.cpu.vectors import ROWS, ROWS_OF_ONE, pack_vector, prefetch
+from pipeline.backends.cpu.vectors import ROWS, pack_vector, prefetch
 
 AHEAD = 64  # columns by which cache lines are asked for ahead of their use
 
@@ -31,16 +31,16 @@ def _pack(X, center, rows, weights, m, begin, end, lanes, out):
 
 
 @kernel
-def add_products(X, center, W, R, begin, end, a, b, width, shape, both, tiles, sums):
+def add_products(X, center, W, R, begin, end, a, b, most, width, shape, both, tiles, sums):
     """Write the products of columns a:a + width with b:b + width, summed over rows begin:end, to `tiles`.
 
+    `most` rows are added in the type of X at a time.
     Where the columns are the same, write to `sums` those of responses and weights, for the first columns, then of their
     products with x; no responses, no such sums.
     """
     classes, columns, panels, lanes = shape
     C, A, B, V = len(classes), len(columns), len(panels), len(lanes)
     P = width // V
-    most = ROWS_OF_ONE if C == 1 else ROWS
     left = np.empty(most * width, X.dtype)
     right = left if a == b and C > 1 else np.empty(most * width, X.dtype)
     weights, ones = np.empty(most * C, X.dtype), np.empty(most * V, X.dtype)

@@ -77,11 +77,14 @@ def strongest(pixels, row, first, x, y, s):
     f = pixels.dtype.type
     t = s.dtype.type
     near, infinite = t(NEAR), t(math.inf)
-    gradient(pixels[0], row, first, s[:stop], s[TILE : TILE + stop])
-    for i in range(TILE):
-        s[i + 4 * TILE] = f(math.sqrt(s[i] * s[i] + s[i + TILE] * s[i + TILE]))
-    for c in range(1, pixels.shape[0]):
+    for c in range(pixels.shape[0]):  # one call of `gradient`, whose code comes in place of each
         gradient(pixels[c], row, first, s[2 * TILE : 2 * TILE + stop], s[3 * TILE : 3 * TILE + stop])
+        if c == 0:
+            for i in range(TILE):
+                a, b = s[i + 2 * TILE], s[i + 3 * TILE]
+                s[i], s[i + TILE] = a, b
+                s[i + 4 * TILE] = f(math.sqrt(a * a + b * b))
+            continue
         close = 0
         for i in range(TILE):
             a, b = abs(s[i + 2 * TILE]), abs(s[i + 3 * TILE])

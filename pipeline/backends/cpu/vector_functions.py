@@ -15,7 +15,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from pipeline.backends.cpu.vectors import BYTES, lanes
+from pipeline.backends.cpu.vectors import BYTES, in_turns, lanes, pointer, spread
 from pipeline.backends.philox import MULTIPLIER, NORMAL_STREAM, ROUNDS, WEYL
 
 TOGETHER = BYTES // 8  # float64 numbers in a vector register
@@ -28,11 +28,6 @@ _SINE = [(-1) ** k / math.factorial(2 * k + 1) for k in range(1, 8)]
 _COSINE = [(-1) ** k / math.factorial(2 * k) for k in range(1, 9)]
 _ARTANH = [2.0 / (2 * k + 1) for k in range(1, 10)]
 _LOW = 0xFFFFFFFF
-
-
-def _place(context: Any, builder: Any, array_type: Any, array: Any, offset: Any) -> Any:
-    """Return where number `offset` of a flat array is."""
-    return builder.gep(context.make_array(array_type)(context, builder, array).data, [offset])
 
 
 class _Doubles:
@@ -52,11 +47,6 @@ class _Doubles:
         signature = ir.FunctionType(self.type, [self.type] * len(arguments))
         known = cgutils.get_or_insert_function(self.builder.module, signature, f"llvm.{name}.v{TOGETHER}f64")
         return self.builder.call(known, arguments)
-
-    def spread(self, number: Any, type_: Any) -> Any:
-        b, none, i32 = self.builder, ir.Constant(type_, ir.Undefined), ir.IntType(32)
-        one = b.insert_element(none, number, ir.Constant(i32, 0))
-        return b.shuffle_vector(one, none, ir.Constant(ir.VectorType(i32, TOGETHER), [0] * TOGETHER))
 
     def series(self, y: Any, coefficients: list[float]) -> Any:
         """Return c0 + c1 y + c2 y^2 + ..."""
@@ -113,24 +103,16 @@ class _Doubles:
         """Return the words of Philox for counters block, block + 1, ...; see :mod:`pipeline.backends.philox`."""
         b, low, word = self.builder, self.whole(_LOW), self.whole(32)
         steps = ir.Constant(self.bits, list(range(TOGETHER)))
-        counter = b.add(self.spread(block, self.bits), steps)
+        counter = b.add(spread(b, block, self.bits), steps)
         c0, c1 = b.and_(counter, low), b.lshr(counter, word)
-        c2, c3 = b.and_(self.spread(index, self.bits), low), self.whole(NORMAL_STREAM)
-        keys = [self.spread(key, self.bits) for key in (key0, key1)]
+        c2, c3 = b.and_(spread(b, index, self.bits), low), self.whole(NORMAL_STREAM)
+        keys = [spread(b, key, self.bits) for key in (key0, key1)]
         for _ in range(ROUNDS):
             p0, p1 = (b.mul(self.whole(m), b.and_(c, low)) for m, c in zip(MULTIPLIER, (c0, c2), strict=True))
             c0, c1 = b.xor(b.xor(b.lshr(p1, word), c1), keys[0]), b.and_(p1, low)
             c2, c3 = b.xor(b.xor(b.lshr(p0, word), c3), keys[1]), b.and_(p0, low)
             keys = [b.and_(b.add(key, self.whole(w)), low) for key, w in zip(keys, WEYL, strict=True)]
         return [c0, c1, c2, c3]
-
-    def alternating(self, first: Any, second: Any) -> list[Any]:
-        """Return the numbers of two vectors in turns, as two vectors."""
-        mask, half = ir.VectorType(ir.IntType(32), TOGETHER), TOGETHER // 2
-        orders = (
-            [m // 2 + a + TOGETHER * (m % 2) for m in range(TOGETHER)] for a in (0, half)
-        )  # the first halves, the second ones
-        return [self.builder.shuffle_vector(first, second, ir.Constant(mask, order)) for order in orders]
 
 
 @intrinsic
@@ -140,8 +122,8 @@ def draw_normal(typingctx, out, o, block, key0, key1, index, scale):
 
     def codegen(context, builder, signature, values):
         v, b = _Doubles(context, builder), builder
-        target = _place(context, b, signature.args[0], values[0], values[1])
-        factor = v.spread(values[6], v.type)
+        target = pointer(context, b, signature.args[0], values[0], values[1])
+        factor = spread(b, values[6], v.type)
         c0, c1, c2, c3 = v.words(*values[2:6])
         pairs = []
         for radial, angular in ((c0, c1), (c2, c3)):
@@ -151,8 +133,8 @@ def draw_normal(typingctx, out, o, block, key0, key1, index, scale):
             both = v.cosine_and_sine(b.fmul(turn, v.constant(2.0 * math.pi)))
             pairs.append([b.fmul(factor, b.fmul(radius, one)) for one in both])
         (z0, z1), (z2, z3) = pairs
-        halves = zip(v.alternating(z0, z2), v.alternating(z1, z3), strict=True)
-        ordered = [vector for pair in halves for vector in v.alternating(*pair)]
+        halves = zip(in_turns(b, z0, z2), in_turns(b, z1, z3), strict=True)
+        ordered = [vector for pair in halves for vector in in_turns(b, *pair)]
         for m, vector in enumerate(ordered):
             place = b.gep(target, [ir.Constant(ir.IntType(64), m * TOGETHER)])
             b.store(vector, b.bitcast(place, v.type.as_pointer())).align = 8
@@ -171,7 +153,7 @@ def write_cosines(typingctx, angles, a, phase, c, kept, out, o):
         v, b, arrays = _Doubles(context, builder), builder, signature.args
         written = ir.VectorType(context.get_value_type(out.dtype), TOGETHER)
         places = ((0, 1), (2, 3), (4, 3), (5, 6))
-        starts = [_place(context, b, arrays[i], values[i], values[k]) for i, k in places]
+        starts = [pointer(context, b, arrays[i], values[i], values[k]) for i, k in places]
         far = ir.Constant(ir.IntType(1), 0)
         for m in range(0, size, TOGETHER):
             at = [b.gep(start, [ir.Constant(ir.IntType(64), m)]) for start in starts]
@@ -201,7 +183,7 @@ def convert(typingctx, X, o, out, k):
     def codegen(context, builder, signature, values):
         b, count = builder, BYTES // min(sizes)
         given, wanted = (ir.VectorType(context.get_value_type(one.dtype), count) for one in (X, out))
-        source, target = (_place(context, b, signature.args[i], values[i], values[i + 1]) for i in (0, 2))
+        source, target = (pointer(context, b, signature.args[i], values[i], values[i + 1]) for i in (0, 2))
         value = b.load(b.bitcast(source, given.as_pointer()))
         value.align = sizes[0]
         if given != wanted:

@@ -71,9 +71,7 @@ class Vectors:
 
     def vector(self, number: Any) -> Any:
         """Return a vector with one number in all places."""
-        b, i32, none = self.builder, ir.IntType(32), ir.Constant(self.type, ir.Undefined)
-        one = b.insert_element(none, number, ir.Constant(i32, 0))
-        return b.shuffle_vector(one, none, ir.Constant(ir.VectorType(i32, self.size), [0] * self.size))
+        return spread(self.builder, number, self.type)
 
     def add(self, product: tuple[Any, Any], total: Any) -> Any:
         """Return the total and a product, rounded once."""
@@ -114,6 +112,21 @@ class Vectors:
                 for value, block in pairs:
                     phi.add_incoming(value, block)
         return results
+
+
+def spread(builder: Any, number: Any, type_: Any) -> Any:
+    """Return a vector of a type with one number in all places."""
+    none, i32 = ir.Constant(type_, ir.Undefined), ir.IntType(32)
+    one = builder.insert_element(none, number, ir.Constant(i32, 0))
+    return builder.shuffle_vector(one, none, ir.Constant(ir.VectorType(i32, type_.count), [0] * type_.count))
+
+
+def in_turns(builder: Any, first: Any, second: Any) -> list[Any]:
+    """Return the numbers of two vectors in turns, as two vectors: of the first halves, of the second ones."""
+    size = first.type.count
+    mask, half = ir.VectorType(ir.IntType(32), size), size // 2
+    orders = [[m // 2 + a + size * (m % 2) for m in range(size)] for a in (0, half)]
+    return [builder.shuffle_vector(first, second, ir.Constant(mask, order)) for order in orders]
 
 
 def pointer(context: Any, builder: Any, array_type: Any, array: Any, offset: Any) -> Any:
@@ -203,16 +216,12 @@ def pack_transposed(typingctx, X, i, last, k, center, out, o):
             vectors.append(
                 b.fsub(v.load(v.at(row_of(context, b, arrays[0], values[0], row), values[3])), shift)
             )
-        mask, half = ir.VectorType(ir.IntType(32), v.size), v.size // 2
-        low, high = (
-            ir.Constant(mask, [m // 2 + first + v.size * (m % 2) for m in range(v.size)])
-            for first in (0, half)
-        )
+        half = v.size // 2
         for _ in range(
             v.size.bit_length() - 1
         ):  # of the halves, number by number in turns: log2 V times transposes
             pairs = zip(vectors[:half], vectors[half:], strict=True)
-            vectors = [b.shuffle_vector(*pair, order) for pair in pairs for order in (low, high)]
+            vectors = [one for pair in pairs for one in in_turns(b, *pair)]
         for m, vector in enumerate(vectors):
             stored = b.store(vector, b.bitcast(v.at(target, m * v.size), v.type.as_pointer()))
             stored.align = np.dtype(X.dtype.name).itemsize

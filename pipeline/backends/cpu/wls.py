@@ -6,7 +6,6 @@ and where all columns are multiplied, blocks of rows go through small buffers.
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -21,7 +20,7 @@ from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu import wls_large as large
 from pipeline.backends.cpu import wls_rough as rough
 from pipeline.backends.cpu.panels import Panels, as_rows
-from pipeline.backends.cpu.wls_grams import weighted_sums
+from pipeline.backends.cpu.wls_grams import TOGETHER, one_by_one, weighted_sums
 from pipeline.backends.cpu.wls_moments import weighted_moments
 from pipeline.backends.protocol import ComponentwiseSums, Sums, WlsFit
 from pipeline.backends.solve import DELICATE, Factor, factorise
@@ -110,6 +109,7 @@ class _Given:
 
     def __init__(self, X, center, W, R, l2, gram_precision) -> None:
         self.rows = (X, center, W, R)
+        self.whole = not isinstance(X, Panels)
         self.gram_precision = gram_precision
         self.n_columns, self.n_classes = X.shape[1], W.shape[1]
         self.precision = X.dtype.name
@@ -146,34 +146,38 @@ def sums(
         if gram_precision == rough.PRECISION and isinstance(X, Panels) and not center.any():
             return rough.sums(X, W, R, slice(first, last), totals)
         sparse = np.count_nonzero(W) < SPARSE * W.size
-        apart = q == 0 or (first, last) != (0, J) or sparse
         if sparse or center.any():
             X = as_rows(X)
+        alone = J > 1 and one_by_one(X)
+        apart = q == 0 or (first, last) != (0, J) or sparse or alone
         if totals and not apart:
             gram, products, whole = weighted_sums(X, center, W, R, panels=q > SMALL_SYSTEM)
             return Sums(products[0].T, products[1].T, whole[0], whole[1], gram)
         xr = xw = sr = sw = None
         if totals:
             sw, sr = W.sum(axis=0, dtype=np.float64), R.sum(axis=0, dtype=np.float64)
-            both, pairs = np.zeros((0, 2 * J)), np.hstack([R, W])
-            if q:
-                both = (
-                    panels.products(X, R, W, "float64")[0]
-                    if isinstance(X, Panels)
-                    else blocks.products(X, center, pairs)
-                )
+            both = _products(X, center, R, W)
             xr, xw = both[:, :J], both[:, J:]
-        return Sums(xr, xw, sr, sw, _grams(X, center, W[:, classes]))
+        return Sums(xr, xw, sr, sw, _grams(X, center, W[:, classes], alone))
 
 
-def _grams(X: Matrix, center: np.ndarray, W: np.ndarray) -> np.ndarray:
+def _products(X: Matrix, center: np.ndarray, R: np.ndarray, W: np.ndarray) -> np.ndarray:
+    """Return (X - center)' [R W], float64 (q, columns of both), worked out in float64."""
+    if X.shape[1] == 0:
+        return np.zeros((0, R.shape[1] + W.shape[1]))
+    if isinstance(X, Panels):
+        return panels.products(X, R, W, "float64")[0]
+    return blocks.products(X, center, np.hstack([R, W]))
+
+
+def _grams(X: Matrix, center: np.ndarray, W: np.ndarray, alone: bool) -> np.ndarray:
     q, count = X.shape[1], W.shape[1]
     if q == 0 or count == 0:
         return np.zeros((count, q, q))
-    made = functools.partial(weighted_sums, X, center, panels=q > SMALL_SYSTEM)
-    if count > 1 and np.count_nonzero(W) < SPARSE * W.size:  # trimmed: each class for itself leaves rows out
-        return np.concatenate([made(W[:, i : i + 1]).gram for i in range(count)])
-    return made(W).gram
+    apart = alone or bool(
+        np.count_nonzero(W) < SPARSE * W.size
+    )  # trimmed: each class for itself leaves rows out
+    return weighted_sums(X, center, W, panels=q > SMALL_SYSTEM, apart=apart).gram
 
 
 def residual_sums(
@@ -255,18 +259,26 @@ def refine(factors: list[Factor], xr: np.ndarray, sr: np.ndarray, found: WlsFit)
     return found
 
 
-def classes_at_once(n_classes: int, q: int) -> int:
-    """Return how many Gram matrices of q columns to ask for at a time."""
+def classes_at_once(n_classes: int, q: int, whole: bool = False) -> int:
+    """Return how many Gram matrices of q columns to ask for at a time; `whole`: of rows as they lie.
+
+    Beside rows of 257 to 768 columns, ten Gram matrices would take as much memory as 10,000 rows. So there are as many
+    as threads solve side by side, two at least: sums of rows as they lie are the same whatever the number. Others'
+    are not, and of those the number does not depend on threads.
+    """
     if q > SMALL_SYSTEM:
         return 1
-    return min(
-        n_classes, GRAMS // (8 * max(q, 1) ** 2)
-    )  # 7 at least; not by threads: sums would have other bits
+    most = GRAMS // (8 * max(q, 1) ** 2)  # 7 at least
+    if whole and q > TOGETHER:
+        most = min(most, max(2, kernels.threads()))
+    return min(n_classes, most)
 
 
-def over_classes(n_classes: int, q: int, at_once: int | None, work: Callable[[slice], None]) -> None:
+def over_classes(
+    n_classes: int, q: int, at_once: int | None, work: Callable[[slice], None], whole: bool = False
+) -> None:
     """Call work(classes) for ranges that cover the classes, of `at_once` or what :func:`classes_at_once` says."""
-    step = at_once or classes_at_once(n_classes, q)
+    step = at_once or classes_at_once(n_classes, q, whole)
     with blocks.one_blas_thread if q <= SMALL_SYSTEM else nullcontext():
         for first in range(0, n_classes, step):
             work(slice(first, min(first + step, n_classes)))

@@ -22,8 +22,27 @@ SEGMENTS = (
 )
 
 
-def columns_of_a_block(q: int, classes: int) -> int:
-    """Return the columns of a block at most: its sums should stay in the second-level cache, rows be read seldom."""
+TOGETHER = 256  # columns of rows up to which classes share the products of two columns
+HALF = 352  # columns of a block at most where there are to be two at least
+
+
+def one_by_one(X: np.ndarray | Panels) -> bool:
+    """Tell whether several classes are each added up for itself: then sums do not depend on which are asked for.
+
+    So it is of rows with 257 to 768 columns: together they are hardly faster, and few Gram matrices may be held at a
+    time. Of panels, which lie ready, sums together are a tenth faster; of more columns one matrix is held anyway.
+    """
+    return not isinstance(X, Panels) and TOGETHER < X.shape[1] <= triangle.SQUARE
+
+
+def columns_of_a_block(q: int, classes: int, rows: bool = False) -> int:
+    """Return the columns of a block at most: its sums should stay in the second-level cache, rows be read seldom.
+
+    Of a single class there are two blocks at least where `rows` as they lie are few numbers, and sums, too: half of
+    them take half of the memory.
+    """
+    if classes == 1 and rows and TOGETHER < q <= triangle.SQUARE:
+        return min(HALF, -(-q // 2))
     if classes == 1:
         return 640
     return 64 if q <= 192 else 128
@@ -56,6 +75,7 @@ def weighted_sums(
     W: np.ndarray,
     R: np.ndarray | None = None,
     panels: bool = False,
+    apart: bool = False,
 ) -> Found:
     """Return the Gram matrix of each class, and with R the sums of its responses, of x = X - center.
 
@@ -66,6 +86,8 @@ def weighted_sums(
     W, R : (n, classes) weights and weighted responses, in the dtype of X; where the weights of a row are all zero so
         are its responses
     panels : whether the Gram matrices are wanted as in :mod:`pipeline.backends.triangle`
+    apart : whether each class is to be added up for itself: see :func:`one_by_one`; or most weights are zero, of other
+        rows for each class
 
     Notes
     -----
@@ -78,7 +100,7 @@ def weighted_sums(
     """
     if not isinstance(X, Panels):
         adjacent(X)
-    plan = _Plan.of(X, W.shape[1])
+    plan = _Plan.of(X, W.shape[1], apart)
     q, classes = X.shape[1], W.shape[1]
     starts = triangle.starts(q) if panels else np.arange(0, q * q, q)
     gram = np.zeros((classes, triangle.size(q) if panels else q * q))
@@ -98,6 +120,10 @@ def weighted_sums(
         turns[one].take(segment, lambda: gram_kernels.add_to_gram(tiles, *place))
 
     tasks = list(itertools.product(plan.products, range(plan.segments)))
+    if (
+        plan.size == 1 and q <= triangle.SQUARE
+    ):  # in turns: then tiles seldom wait for those of the rows before
+        tasks.sort(key=lambda task: task[1])
     kernels.share(work, len(tasks), parallel=X.size > kernels.SERIAL)
     if not panels:
         gram = gram.reshape(classes, q, q)
@@ -146,10 +172,11 @@ def _multiplier(X, center, plan: _Plan, W: np.ndarray, R: np.ndarray) -> Callabl
             add(data, n, W, R, *blocks, product.a, product.b, *shapes, tiles, sums, ones)
 
         return panels
-    prepare(gram_kernels.add_products, X, center, W, R, 0, 0, 0, 0, *shapes, *nothing)
+    add, most = gram_kernels.add_products, plan.rows
+    prepare(add, X, center, W, R, 0, 0, 0, 0, most, *shapes, *nothing)
 
     def rows(W, R, begin, end, product, tiles, sums) -> None:
-        gram_kernels.add_products(X, center, W, R, begin, end, product.a, product.b, *shapes, tiles, sums)
+        add(X, center, W, R, begin, end, product.a, product.b, most, *shapes, tiles, sums)
 
     return rows
 
@@ -188,6 +215,7 @@ class _Plan(NamedTuple):
     both : of a tile of sums of responses and of weights
     chunks, size : sets of classes, and how many a set has
     width : columns of a block
+    rows : added in the dtype of X at a time
     segments, bounds : sets of rows, and where they begin and end
     products : the longest first
     """
@@ -197,16 +225,17 @@ class _Plan(NamedTuple):
     chunks: int
     size: int
     width: int
+    rows: int
     segments: int
     bounds: list[int]
     products: list[_Product]
 
     @classmethod
-    def of(cls, X: np.ndarray | Panels, classes: int) -> _Plan:
-        """Divide the sums of a number of classes over the rows X."""
-        n, q = X.shape
-        shape = gram_shape(classes, X.dtype)
-        size, most = len(shape[0]), columns_of_a_block(q, classes)
+    def of(cls, X: np.ndarray | Panels, classes: int, apart: bool) -> _Plan:
+        """Divide the sums of a number of classes over the rows X; of classes `apart` as if there were no other."""
+        (n, q), alone = X.shape, apart and one_by_one(X)
+        shape = gram_shape(1 if apart else classes, X.dtype)
+        size, most = len(shape[0]), columns_of_a_block(q, 1 if apart else classes, not isinstance(X, Panels))
         both: tuple = ((None,) * (2 * size), (None,), (None,), shape[3])
         if isinstance(X, Panels):
             shape = shape[0], shape[1], (None,), shape[3]
@@ -215,16 +244,17 @@ class _Plan(NamedTuple):
                 if size == 1
                 else (shape[0], (None,), (None,), shape[3])
             )
-        rows = ROWS if classes > 1 or isinstance(X, Panels) else ROWS_OF_ONE
+        rows = ROWS_OF_ONE if size == 1 and not isinstance(X, Panels) and not alone else ROWS
         unit = len(shape[3]) * len(shape[2])
         width = -(-q // (-(-q // most) * unit)) * unit  # equal blocks: no wider than whole panels make them
         chunks = -(-classes // size)
         blocks = list(itertools.combinations_with_replacement(range(0, q, width), 2))
-        segments = max(1, min(-(-SEGMENTS // (len(blocks) * chunks)), -(-n // rows)))
+        tasks = len(blocks) * (2 if alone else 1 if apart else chunks)
+        segments = max(1, min(-(-SEGMENTS // tasks), -(-n // rows)))
         bounds = [-(-n // rows) * s // segments * rows for s in range(segments)] + [n]
         blocks.sort(key=lambda ab: ab[0] == ab[1])
         products = [_Product(c, a, b) for (a, b), c in itertools.product(blocks, range(chunks))]
-        return cls(shape, both, chunks, size, width, segments, bounds, products)
+        return cls(shape, both, chunks, size, width, rows, segments, bounds, products)
 
     def chunked(self, V: np.ndarray) -> list[np.ndarray]:
         """Return the columns of V in sets of `size`; the last is filled up with zeros."""

@@ -127,7 +127,7 @@ class Gram:
         scale: np.ndarray,
         l2: float,
         dtype: str = "float64",
-    ) -> Factor:
+    ) -> NormalPanels:
         """As :func:`pipeline.backends.solve.normal_matrix`; what it returns is still to be factorised."""
         q, spread = self.raw.size, functools.partial(_spread, self.columns, self.raw.size)
         factor = -1.0 / sw if sw > 0.0 else 0.0
@@ -145,12 +145,12 @@ class Gram:
 
         prepare(_normal_rows, self.sums[0], self.root, wide, scales, unit, factor, 0, 0, place[0])
         kernels.share(write, len(pieces), parallel=q * q > kernels.SERIAL)
-        return Factor(place, self.columns)
+        return NormalPanels(place, self.columns)
 
 
 @dataclass(frozen=True)
-class Factor:
-    """The Cholesky factor U of a normal matrix, in panels; before :func:`factorise`, that matrix.
+class NormalPanels:
+    """A normal matrix in panels; after :func:`factorise`, its Cholesky factor U.
 
     Attributes
     ----------
@@ -178,7 +178,7 @@ class Factor:
         return x[self.columns]
 
 
-def factorise(matrix: Factor) -> int:
+def factorise(matrix: NormalPanels) -> int:
     """Overwrite a normal matrix with its factor; return LAPACK's info."""
     with one_blas_thread:
         return cholesky_panels.factorise(matrix.panels, functools.partial(kernels.share, parallel=True))

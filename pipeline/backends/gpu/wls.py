@@ -132,6 +132,7 @@ class _Given:
 
     at_once: int | None = None
     rough = False
+    whole = True
 
     def __init__(self, X: Any, center: Any, W: Any, R: Any, gram_precision: str) -> None:
         # kernels take no strides
@@ -216,12 +217,14 @@ def refine(factors: Systems, xr: Any, sr: Any, found: WlsFit) -> WlsFit:
     return found._replace(coef=found.coef + delta, intercept=found.intercept + shift)
 
 
-def classes_at_once(n_classes: int, q: int) -> int:
-    """Return how many Gram matrices of q columns to ask for at a time."""
+def classes_at_once(n_classes: int, q: int, whole: bool = False) -> int:
+    """Return how many Gram matrices of q columns to ask for at a time, whether or not of rows as they lie."""
     return memory.chunk(n_classes, SYSTEM_BYTES * q * q, memory.free_bytes())
 
 
-def over_classes(n_classes: int, q: int, at_once: int | None, work: Callable[[slice], None]) -> None:
+def over_classes(
+    n_classes: int, q: int, at_once: int | None, work: Callable[[slice], None], whole: bool = False
+) -> None:
     """Call work(classes) for ranges that cover the classes, of `at_once` or what :func:`classes_at_once` says.
 
     When memory runs out after all, a range is taken again with half of its classes.

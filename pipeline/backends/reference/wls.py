@@ -127,12 +127,14 @@ def refine(factors: None, xr: np.ndarray, sr: np.ndarray, found: WlsFit) -> WlsF
     return found
 
 
-def classes_at_once(n_classes: int, q: int) -> int:
+def classes_at_once(n_classes: int, q: int, whole: bool = False) -> int:
     """Return how many classes to fit at a time: all, since they share their rows."""
     return n_classes
 
 
-def over_classes(n_classes: int, q: int, at_once: int | None, work: Callable[[slice], None]) -> None:
+def over_classes(
+    n_classes: int, q: int, at_once: int | None, work: Callable[[slice], None], whole: bool = False
+) -> None:
     """Call work(classes) for ranges that cover the classes, of `at_once` or all."""
     step = at_once or n_classes
     for first in range(0, n_classes, step):
