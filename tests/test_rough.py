@@ -99,7 +99,7 @@ def test_products_do_not_depend_on_threads():
             found.append(
                 [
                     bfloat_grams.grams(X_, W, np.zeros(130), np.zeros((130, 0)), np.zeros(0)),
-                    *panels.products(X_, R, W, "float32"),
+                    *panels.products(X_, R),
                     *wls.fit(X_, np.zeros(130), W, R, 1.0),
                 ]
             )
@@ -121,10 +121,11 @@ def test_sums_of_rows_and_of_residuals(n, q, J, precision):
     size = np.abs(wide[0]).T @ np.abs(e)
     assert (np.abs(found[0] - wide[0].T @ e) <= tolerance * size.max()).all()
     assert (np.abs(found[1] - e.sum(axis=0)) <= tolerance * np.abs(e).sum(axis=0).max()).all()
-    both, sums = panels.products(gathered(X), R, W, precision)
-    V = np.hstack([wide[2], wide[1]])
-    assert (np.abs(both - wide[0].T @ V) <= tolerance * (np.abs(wide[0]).T @ np.abs(V))).all()
-    np.testing.assert_allclose(sums, V.sum(axis=0), rtol=tolerance, atol=tolerance * np.abs(V).sum())
+    both, sums = panels.products(gathered(X), R.astype(precision))
+    assert (np.abs(both - wide[0].T @ wide[2]) <= tolerance * (np.abs(wide[0]).T @ np.abs(wide[2]))).all()
+    np.testing.assert_allclose(
+        sums, wide[2].sum(axis=0), rtol=tolerance, atol=tolerance * np.abs(wide[2]).sum()
+    )
 
 
 # ---- systems, on any processor: the rough matrices are made here ----

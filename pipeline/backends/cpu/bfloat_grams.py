@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from pipeline.backends.cpu import bfloat_tiles
@@ -13,6 +15,7 @@ from pipeline.backends.cpu.vectors import BYTES, ROWS
 
 SUMS = 1 << 22  # bytes of sums of all segments at most, if there are several
 TASKS = 16  # least number of tasks, if rows and classes allow
+TOGETHER = 256  # columns up to which numbers are packed once for all classes, not once for each
 COLUMNS, PANELS = (None,) * 8, (None,) * 2  # of a tile
 
 
@@ -39,34 +42,42 @@ def grams(X: Panels, W: np.ndarray, center: np.ndarray, xw: np.ndarray, sw: np.n
     side = panels * V
     segments = max(1, min(-(-TASKS // J), SUMS // (4 * J * side**2), blocks))
     bounds = [blocks * i // segments for i in range(segments + 1)]
-    total, gram = np.empty((segments, J, side, side), np.float32), np.empty((J, q, q))
+    gram = np.empty((J, q, q))
+    tiles: list[Any] = [None] * (segments * J)
     middle = np.zeros(side, np.float32)
     middle[:q] = center
-    numbers = np.empty((blocks, side * ROWS // 2), np.float32)
-    given = X.data, np.ascontiguousarray(W.T), np.ones(ROWS, np.float32), middle, numbers
-    prepare(_add, *given, 0, 0, 0, 0, middle, total[0], COLUMNS, PANELS)
-
-    def pack(begin: int, end: int) -> None:
-        _add(*given, begin, end, 0, 0, middle, total[0], COLUMNS, PANELS)
+    together = blocks > 1 and side <= TOGETHER
+    given = X.data, np.ascontiguousarray(W.T), np.ones(ROWS, np.float32), middle
+    numbers = np.empty((blocks if together else 0, side * ROWS // 2), np.float32)
+    none = np.zeros((0, 0), np.float32)
+    prepare(_add, *given, numbers, 0, 0, 0, middle, none, COLUMNS, PANELS)
 
     def add(i: int) -> None:
-        s, c = divmod(i, J)
-        room = np.empty(side * ROWS // 2, np.float32)
-        _add(*given, bounds[s], bounds[s + 1], c, c + 1, room, total[s], COLUMNS, PANELS)
+        s, j = divmod(i, J)
+        mine = numbers if together else np.empty((1, side * ROWS // 2), np.float32)
+        total, room = np.empty((side, side), np.float32), np.empty(side * ROWS // 2, np.float32)
+        _add(*given, mine, bounds[s], bounds[s + 1], j, room, total, COLUMNS, PANELS)
+        if segments == 1:
+            add_up(j, [total])
+        else:
+            tiles[i] = total
 
-    def add_up(j: int) -> None:
-        mine, parts = gram[j], total[:, j, :q, :q]
-        mine[:] = parts[0]
+    def add_up(j: int, parts: list[np.ndarray]) -> None:
+        mine = gram[j]
+        mine[:] = parts[0][:q, :q]
         for part in parts[1:]:
-            np.add(mine, part, out=mine)
+            np.add(mine, part[:q, :q], out=mine)
         if center.any():
             c, w, s = center.astype(np.float64), xw[:, j], sw[j]
             mine += np.multiply.outer(c, w - s * c) + np.multiply.outer(w, c)
 
     parallel = X.size > kernels.SERIAL
-    kernels.share_rows(pack, blocks, X.size)
+    if together:
+        work = (*given, numbers)
+        kernels.share_rows(lambda a, b: _add(*work, a, b, 0, middle, none, COLUMNS, PANELS), blocks, X.size)
     kernels.share(add, segments * J, parallel)
-    kernels.share(add_up, J, parallel)
+    if segments > 1:
+        kernels.share(lambda j: add_up(j, tiles[j::J]), J, parallel)
     return gram
 
 
@@ -89,36 +100,35 @@ def _pack(X, x, factors, start, rows, center, out):
 
 
 @light_kernel
-def _add(data, W, ones, center, numbers, begin, end, first, last, weighted, total, columns, panels):
-    """Write to total (classes, side, side), on and above the diagonal, the sums of classes first:last over some blocks.
+def _add(data, W, ones, center, numbers, begin, end, c, weighted, total, columns, panels):
+    """Write to total (side, side), on and above the diagonal, the sums of class c over some blocks.
 
-    For no classes, write the pairs of numbers of these blocks to `numbers`, where they are taken from else. In
-    `weighted` there is room for a block's pairs of a class's weighted numbers.
+    Pairs of numbers are in `numbers` for each block, or there is room for those of one. If the total is empty they
+    are written there instead. In `weighted` there is room for a block's pairs of weighted numbers.
     """
-    n, count, V, side = W.shape[1], data.shape[1], data.shape[3], total.shape[2]
+    n, count, V, side = W.shape[1], data.shape[1], data.shape[3], len(total)
     A, B = len(columns), len(panels)
     X, sums, none = (
         data.reshape(-1),
         total.reshape(-1),
         np.intp(0),
     )  # for a literal 0 a part is compiled again
-    total[first:last] = 0.0
+    total[:] = 0.0
     for block in range(begin, end):
-        start, x, right = block * ROWS, block * count * ROWS * V, numbers[block]
+        start, x, own = block * ROWS, block * count * ROWS * V, len(numbers) == 1
+        right = numbers[0 if own else block]
         rows = ROWS if n - start > ROWS else n - start
         pairs = (rows + 1) // 2
-        if first == last:
+        if own or side == 0:
             _pack(X, x, ones, none, rows, center, right)
-        for c in range(first, last):
+        if side > 0:
             _pack(X, x, W[c], start, rows, center, weighted)
-            for p in range(count):
-                for a in range(0, V, A):
-                    here, t = p * pairs * V + a, (c * side + p * V + a) * side
-                    for r in range(p, count - B + 1, B):
-                        there, place = r * pairs * V, t + r * V
-                        add_pair_tile(weighted, here, right, there, pairs, sums, place, side, columns, panels)
-                    for r in range(count - (count - p) % B, count):
-                        there, place = r * pairs * V, t + r * V
-                        add_pair_tile(
-                            weighted, here, right, there, pairs, sums, place, side, columns, panels[:1]
-                        )
+        for p in range(count if side > 0 else 0):
+            for a in range(0, V, A):
+                here, t = p * pairs * V + a, (p * V + a) * side
+                for r in range(p, count - B + 1, B):
+                    there, place = r * pairs * V, t + r * V
+                    add_pair_tile(weighted, here, right, there, pairs, sums, place, side, columns, panels)
+                for r in range(count - (count - p) % B, count):
+                    there, place = r * pairs * V, t + r * V
+                    add_pair_tile(weighted, here, right, there, pairs, sums, place, side, columns, panels[:1])

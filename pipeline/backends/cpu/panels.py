@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.backends.cpu import wls_kernels as kernels
-from pipeline.backends.cpu.jit import light_kernel, light_part, prepare
+from pipeline.backends.cpu.jit import light_kernel, prepare
 from pipeline.backends.cpu.value_tiles import add_product_tile, product_shape, value_shape, value_tile
 from pipeline.backends.cpu.vectors import ROWS, adjacent, lanes, prefetch, take
 
@@ -110,15 +110,32 @@ def ready(dtype: np.dtype, writeable: bool) -> None:
 
 
 def apply(X: Panels, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
-    """Return X coef' + intercept, float64 (n, J); coef (J, q), intercept (J,), both float64."""
-    shape = value_shape(len(coef))
+    """Return X coef + intercept (n, classes), worked out in the type of the coefficients.
+
+    Parameters
+    ----------
+    coef, intercept : (q, classes), (classes,), float64 or in the type of X
+    """
+    none = np.zeros((0, coef.shape[1]), X.dtype)
+    return _values(X, coef, intercept, (none, none))
+
+
+def _values(
+    X: Panels, coef: np.ndarray, intercept: np.ndarray, weighted: tuple[np.ndarray, np.ndarray]
+) -> np.ndarray:
+    """Return values as :func:`apply`, or residuals R - W values of `weighted` = (R, W), if they have rows."""
+    shape = value_shape(len(intercept))
     size = len(shape[1])
-    wide = np.zeros((-(-len(coef) // size) * size, X.data.shape[1] * X.data.shape[3]))
-    wide[: len(coef), : X.shape[1]] = coef
-    out, tile = np.empty((len(X), len(coef))), len(shape[0]) * size
-    given = X.data, wide, intercept, out
-    prepare(_apply, *given, np.empty(tile), 0, 0, shape)
-    kernels.share_rows(lambda a, b: _apply(*given, np.empty(tile), a, b, shape), len(X.data), X.size)
+    wide = np.zeros((-(-len(intercept) // size) * size, X.data.shape[1] * X.data.shape[3]), coef.dtype)
+    wide[: len(intercept), : X.shape[1]] = coef.T
+    out, tile = np.empty((len(X), len(intercept)), coef.dtype), len(shape[0]) * size
+    given = X.data, wide, intercept, *weighted, out
+
+    def part(begin: int, end: int) -> None:
+        _write_values(*given, np.empty(tile, coef.dtype), begin, end, shape)
+
+    prepare(_write_values, *given, np.empty(tile, coef.dtype), 0, 0, shape)
+    kernels.share_rows(part, len(X.data), X.size)
     return out
 
 
@@ -133,42 +150,30 @@ def residual_sums(
     coef : (q, classes), float64, or float32: the type in which residuals are worked out, and added up ROWS at a time
     intercept : (classes,), in the same type
     """
-    count = len(intercept)
-    size = len(value_shape(count)[1])
-    wide = np.zeros((-(-count // size) * size, X.data.shape[1] * X.data.shape[3]), coef.dtype)
-    wide[:count, : X.shape[1]] = coef.T
-    found, sums = _row_sums(X, W, R, wide, intercept, count)
-    return found[: X.shape[1]], sums
+    weighted = np.ascontiguousarray(R), np.ascontiguousarray(W)
+    return products(X, _values(X, coef, intercept, weighted))
 
 
-def products(X: Panels, R: np.ndarray, W: np.ndarray, precision: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return X' [R W], float64 (q, columns of both), of R and W (n, some), and the sums of their columns.
+def products(X: Panels, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return X' V, float64 (q, k), and the sums of the columns of V (n, k), of the type of X or float64.
 
-    They are worked out in `precision`, "float32" or "float64", and added up as those of :func:`residual_sums`.
+    They are worked out in the type of V, ROWS rows at a time, and these sums added up in float64.
     """
-    found, sums = _row_sums(
-        X, W, R, np.zeros((0, 1), precision), np.zeros(0, precision), R.shape[1] + W.shape[1]
-    )
-    return found[: X.shape[1]], sums
-
-
-def _row_sums(X: Panels, W, R, coef, intercept, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return X' V (columns of all panels, count) and the sums of V, see :func:`_add_row_sums`."""
+    q, count = X.shape[1], V.shape[1]
     panels, columns = X.data.shape[1], X.data.shape[3]
-    # a tile for residuals, and the same for responses and weights side by side: one to compile
-    tile, shape = product_shape(W.shape[1], X.dtype, coef.dtype), value_shape(W.shape[1])
+    tile = product_shape(count, X.dtype, V.dtype)
     step = -(-count // len(tile)) * len(tile)
     totals, sums = np.zeros((kernels.SEGMENTS, step, panels * columns)), np.zeros((kernels.SEGMENTS, step))
     bounds = [len(X.data) * i // kernels.SEGMENTS for i in range(kernels.SEGMENTS + 1)]
-    given = X.data, np.ascontiguousarray(W), np.ascontiguousarray(R), coef, intercept
+    given = X.data, np.ascontiguousarray(V)
 
     def segment(i: int) -> None:
-        room = np.zeros(ROWS * step, coef.dtype), np.empty(len(shape[0]) * len(shape[1]), coef.dtype)
-        _add_row_sums(*given, *room, totals[i], sums[i], bounds[i], bounds[i + 1], shape, tile)
+        values = np.zeros(ROWS * step, V.dtype)
+        _add_products(*given, values, totals[i], sums[i], bounds[i], bounds[i + 1], tile)
 
-    prepare(_add_row_sums, *given, *np.zeros((2, 1), coef.dtype), totals[0], sums[0], 0, 0, shape, tile)
+    prepare(_add_products, *given, np.zeros(1, V.dtype), totals[0], sums[0], 0, 0, tile)
     kernels.share(segment, kernels.SEGMENTS, parallel=X.size * count > kernels.SERIAL)
-    return np.add.reduce(totals)[:count].T, np.add.reduce(sums)[:count]
+    return np.add.reduce(totals)[:count, :q].T, np.add.reduce(sums)[:count]
 
 
 @light_kernel
@@ -202,7 +207,7 @@ def _gather(X, columns, center, data, taken, lanes):
 
 
 @light_kernel
-def _apply(data, coef, intercept, out, found, begin, end, shape):
+def _write_values(data, coef, intercept, R, W, out, found, begin, end, shape):
     n, J = out.shape
     panels, V = data.shape[1], data.shape[3]
     flat, factors = data.reshape(-1), coef.reshape(-1)
@@ -214,55 +219,29 @@ def _apply(data, coef, intercept, out, found, begin, end, shape):
             for first in range(0, J, classes):
                 value_tile(flat, d, panels, factors, first * coef.shape[1], found, 0, shape)
                 for m in range(some if left - r > some else left - r):
+                    i = block * ROWS + r + m
                     for j in range(classes if J - first > classes else J - first):
-                        out[block * ROWS + r + m, first + j] = found[m * classes + j] + intercept[first + j]
+                        value = found[m * classes + j] + intercept[first + j]
+                        if len(R) > 0:
+                            value = R[i, first + j] - W[i, first + j] * value
+                        out[i, first + j] = value
 
 
 @light_kernel
-def _add_row_sums(data, W, R, coef, intercept, values, found, total, sums, begin, end, shape, tile):
-    """Add X' V to `total` (k, columns) and the columns of V to `sums`, over some blocks of rows.
-
-    V has R and W side by side if `coef` (classes, columns) is empty; else R - W (X coef' + intercept).
-    """
-    n, panels, V = R.shape[0], data.shape[1], data.shape[3]
+def _add_products(data, V, values, total, sums, begin, end, tile):
+    """Add X' V to `total` (k, columns) and the columns of V to `sums`, over some blocks of rows."""
+    n, count = V.shape
+    panels, lanes = data.shape[1], data.shape[3]
     step, flat, out = sums.size, data.reshape(-1), total.reshape(-1)
     for block in range(begin, end):
         start = block * ROWS
         rows = ROWS if n - start > ROWS else n - start
-        if len(coef) == 0:
-            _side_by_side(R, W, start, rows, step, values)
-        else:
-            _residuals(data, W, R, coef, intercept, block, rows, step, values, found, shape)
         for i in range(rows):
-            for j in range(step):
-                sums[j] += values[i * step + j]
+            for j in range(count):
+                value = V[start + i, j]
+                values[i * step + j] = value
+                sums[j] += value
         for j in range(0, step, len(tile)):
             for c in range(panels):
-                d, t = (block * panels + c) * ROWS * V, (j * panels + c) * V
-                add_product_tile(flat, d, values, j, step, rows, out, t, panels * V, tile)
-
-
-@light_part
-def _side_by_side(R, W, start, rows, step, values):
-    count = R.shape[1]
-    for i in range(rows):
-        for j in range(count):
-            values[i * step + j] = R[start + i, j]
-        for j in range(W.shape[1]):
-            values[i * step + count + j] = W[start + i, j]
-
-
-@light_part
-def _residuals(data, W, R, coef, intercept, block, rows, step, values, found, shape):
-    panels, V = data.shape[1], data.shape[3]
-    some, classes, count = len(shape[0]), len(shape[1]), R.shape[1]
-    flat, factors = data.reshape(-1), coef.reshape(-1)
-    for r in range(0, rows, some):
-        d = (block * panels * ROWS + r) * V
-        for first in range(0, count, classes):
-            value_tile(flat, d, panels, factors, first * coef.shape[1], found, 0, shape)
-            for m in range(some if rows - r > some else rows - r):
-                i = block * ROWS + r + m
-                for j in range(classes if count - first > classes else count - first):
-                    fit = found[m * classes + j] + intercept[first + j]
-                    values[(r + m) * step + first + j] = R[i, first + j] - W[i, first + j] * fit
+                d, t = (block * panels + c) * ROWS * lanes, (j * panels + c) * lanes
+                add_product_tile(flat, d, values, j, step, rows, out, t, panels * lanes, tile)

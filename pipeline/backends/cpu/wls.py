@@ -166,7 +166,7 @@ def _products(X: Matrix, center: np.ndarray, R: np.ndarray, W: np.ndarray) -> np
     if X.shape[1] == 0:
         return np.zeros((0, R.shape[1] + W.shape[1]))
     if isinstance(X, Panels):
-        return panels.products(X, R, W, "float64")[0]
+        return panels.products(X, np.hstack([R, W]).astype(np.float64))[0]
     return blocks.products(X, center, np.hstack([R, W]))
 
 
@@ -310,8 +310,8 @@ def apply(X: Matrix, center: np.ndarray, coef: np.ndarray, intercept: np.ndarray
     if coef.shape[1] > FEW:
         return _product(as_rows(X), center, coef, intercept)
     if isinstance(X, Panels) and not center.any():
-        rows = np.ascontiguousarray(coef.T, dtype=np.float64)
-        return panels.apply(X, rows, intercept.astype(np.float64)).astype(X.dtype, copy=False)
+        wide = coef.astype(np.float64, copy=False), intercept.astype(np.float64, copy=False)
+        return panels.apply(X, *wide).astype(X.dtype, copy=False)
     out = np.empty((X.shape[0], coef.shape[1]), dtype=X.dtype)
     X, center = as_rows(X), center.astype(X.dtype, copy=False)
     kernels.apply_rows(X, center, np.ascontiguousarray(coef.T), intercept, out)

@@ -234,16 +234,12 @@ def _center_rows(X, center, out):
 
 @light_kernel
 def _sum_rows(X, s, center, squared, total):
-    """One kernel for both sums: two took .1 s more to compile."""
+    """Both sums in one loop: two took .1 s more to compile, and two kernels .2 s."""
     for i in range(X.shape[0]):
         w = s[i]
-        if squared:
-            for k in range(X.shape[1]):
-                d = X[i, k] - center[k]
-                total[k] += w * (d * d)
-        else:
-            for k in range(X.shape[1]):
-                total[k] += w * (X[i, k] - center[k])
+        for k in range(X.shape[1]):
+            d = X[i, k] - center[k]
+            total[k] += w * (d * (d if squared else 1.0))
 
 
 @light_kernel

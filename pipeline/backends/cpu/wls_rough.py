@@ -51,20 +51,15 @@ def sums(X: Panels, W: np.ndarray, R: np.ndarray, classes: slice, totals: bool) 
     Numbers are rounded about the means of their columns, which are far from zero where the columns are random features:
     of those a step of refinement left .3 of an error, about their means .01.
     """
-    J, q, weights = W.shape[1], X.shape[1], W[:, classes]
+    q, weights = X.shape[1], W[:, classes]
     xr = xw = sr = sw = None
     if totals:
-        both, whole = panels.products(X, R, W, X.dtype.name)
-        xr, xw, sr, sw = both[:, :J], both[:, J:], whole[:J], whole[J:]
+        (xr, sr), (xw, sw) = panels.products(X, R), panels.products(X, W)
     if X.centred:
-        return Sums(
-            xr, xw, sr, sw, bfloat_grams.grams(X, weights, np.zeros(q), np.zeros((q, 0)), np.zeros(0))
-        )
-    if totals:
-        mine, whole = both[:, J:][:, classes], whole[J:][classes]
-    else:
-        mine, whole = panels.products(X, weights[:, :0], weights, X.dtype.name)
-    return Sums(xr, xw, sr, sw, bfloat_grams.grams(X, weights, X.means, mine, whole))
+        none = np.zeros(q), np.zeros((q, 0)), np.zeros(0)
+        return Sums(xr, xw, sr, sw, bfloat_grams.grams(X, weights, *none))
+    mine = (xw[:, classes], sw[classes]) if xw is not None and sw is not None else panels.products(X, weights)
+    return Sums(xr, xw, sr, sw, bfloat_grams.grams(X, weights, X.means, *mine))
 
 
 class Rough:
