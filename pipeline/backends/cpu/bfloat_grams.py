@@ -16,7 +16,8 @@ from pipeline.backends.cpu.vectors import BYTES, ROWS
 SUMS = 1 << 22  # bytes of sums of all segments at most, if there are several
 TASKS = 16  # least number of tasks, if rows and classes allow
 TOGETHER = 256  # columns up to which numbers are packed once for all classes, not once for each
-COLUMNS, PANELS = (None,) * 8, (None,) * 2  # of a tile
+# Columns on the left, panels on the right and columns of each of these: of a tile, and of one within a panel
+TILE, HALF = ((None,) * 8, (None,) * 2, (None,) * 16), ((None,) * 8, (None,), (None,) * 8)
 
 
 def grams(X: Panels, W: np.ndarray, center: np.ndarray, xw: np.ndarray, sw: np.ndarray) -> np.ndarray:
@@ -50,13 +51,13 @@ def grams(X: Panels, W: np.ndarray, center: np.ndarray, xw: np.ndarray, sw: np.n
     given = X.data, np.ascontiguousarray(W.T), np.ones(ROWS, np.float32), middle
     numbers = np.empty((blocks if together else 0, side * ROWS // 2), np.float32)
     none = np.zeros((0, 0), np.float32)
-    prepare(_add, *given, numbers, 0, 0, 0, middle, none, COLUMNS, PANELS)
+    prepare(_add, *given, numbers, 0, 0, 0, middle, none, TILE, HALF)
 
     def add(i: int) -> None:
         s, j = divmod(i, J)
         mine = numbers if together else np.empty((1, side * ROWS // 2), np.float32)
         total, room = np.empty((side, side), np.float32), np.empty(side * ROWS // 2, np.float32)
-        _add(*given, mine, bounds[s], bounds[s + 1], j, room, total, COLUMNS, PANELS)
+        _add(*given, mine, bounds[s], bounds[s + 1], j, room, total, TILE, HALF)
         if segments == 1:
             add_up(j, [total])
         else:
@@ -74,7 +75,7 @@ def grams(X: Panels, W: np.ndarray, center: np.ndarray, xw: np.ndarray, sw: np.n
     parallel = X.size > kernels.SERIAL
     if together:
         work = (*given, numbers)
-        kernels.share_rows(lambda a, b: _add(*work, a, b, 0, middle, none, COLUMNS, PANELS), blocks, X.size)
+        kernels.share_rows(lambda a, b: _add(*work, a, b, 0, middle, none, TILE, HALF), blocks, X.size)
     kernels.share(add, segments * J, parallel)
     if segments > 1:
         kernels.share(lambda j: add_up(j, tiles[j::J]), J, parallel)
@@ -100,19 +101,16 @@ def _pack(X, x, factors, start, rows, center, out):
 
 
 @light_kernel
-def _add(data, W, ones, center, numbers, begin, end, c, weighted, total, columns, panels):
+def _add(data, W, ones, center, numbers, begin, end, c, weighted, total, tile, half):
     """Write to total (side, side), on and above the diagonal, the sums of class c over some blocks.
 
     Pairs of numbers are in `numbers` for each block, or there is room for those of one. If the total is empty they
     are written there instead. In `weighted` there is room for a block's pairs of weighted numbers.
     """
     n, count, V, side = W.shape[1], data.shape[1], data.shape[3], len(total)
-    A, B = len(columns), len(panels)
-    X, sums, none = (
-        data.reshape(-1),
-        total.reshape(-1),
-        np.intp(0),
-    )  # for a literal 0 a part is compiled again
+    A, B, H = len(tile[0]), len(tile[1]), len(half[2])
+    X, sums = data.reshape(-1), total.reshape(-1)
+    none = np.intp(0)  # for a literal 0 a part is compiled again
     total[:] = 0.0
     for block in range(begin, end):
         start, x, own = block * ROWS, block * count * ROWS * V, len(numbers) == 1
@@ -125,10 +123,11 @@ def _add(data, W, ones, center, numbers, begin, end, c, weighted, total, columns
             _pack(X, x, W[c], start, rows, center, weighted)
         for p in range(count if side > 0 else 0):
             for a in range(0, V, A):
-                here, t = p * pairs * V + a, (p * V + a) * side
-                for r in range(p, count - B + 1, B):
-                    there, place = r * pairs * V, t + r * V
-                    add_pair_tile(weighted, here, right, there, pairs, sums, place, side, columns, panels)
-                for r in range(count - (count - p) % B, count):
-                    there, place = r * pairs * V, t + r * V
-                    add_pair_tile(weighted, here, right, there, pairs, sums, place, side, columns, panels[:1])
+                here, there, t = p * pairs * V + a, p * pairs * V, (p * V + a) * side + p * V
+                alone = (count - p) % B
+                for v in range(a, V if alone else a, H):  # a panel with itself, from these columns on
+                    add_pair_tile(weighted, here, right, there + v, pairs, sums, t + v, side, half)
+                for r in range(alone, count - p, B):
+                    add_pair_tile(
+                        weighted, here, right, there + r * pairs * V, pairs, sums, t + r * V, side, tile
+                    )

@@ -29,7 +29,7 @@ def available() -> bool:
     if named or numba.config.CPU_FEATURES is not None:
         return False
     features = llvm.get_host_cpu_features()
-    if not (features.get("avx512f") and features.get("avx512bf16")):
+    if not all(features.get(name) for name in ("avx512f", "avx512vl", "avx512bf16")):
         return False
     llvm.initialize_native_asmparser()  # Numba does without, but for instructions that are written as text
     return True
@@ -74,22 +74,25 @@ def pack_pairs(typingctx, X, first, second, center, k, weight, other, out, o):
 
 
 @intrinsic
-def add_pair_tile(typingctx, left, i, right, k, pairs, total, t, side, columns, panels):
-    """Add to total[t:], rows of `side`, the products of columns of `left` with panels of V columns, over rows.
+def add_pair_tile(typingctx, left, i, right, k, pairs, total, t, side, shape):
+    """Add to total[t:], rows of `side`, the products of columns of `left` with columns of `right`, over rows.
 
     Pairs of rows of V columns begin at left[i] and right[k]; all arrays are flat and float32.
 
     Parameters
     ----------
     pairs : how many there are: on the right a panel's are followed by the next panel's
-    columns, panels : tuples as long as there are columns on the left and panels on the right. The processor loads as
-        many vectors as it multiplies: 16 columns and 1 panel run at three quarters of the rate of 8 and 2.
+    shape : tuples as long as there are columns on the left, panels on the right, and columns of each of these. The
+        processor loads as many vectors as it multiplies: 16 columns and 1 panel run at three quarters of the rate of
+        8 and 2.
     """
-    across, down, V, index = columns.count, panels.count, lanes(FLOAT), types.intp
-    signature = types.void(left, index, right, index, index, total, index, index, columns, panels)
+    (across, down, width), index = (part.count for part in shape), types.intp
+    V = lanes(FLOAT)
+    signature = types.void(left, index, right, index, index, total, index, index, shape)
 
     def codegen(context, builder, signature, values):
-        arrays, v, b = signature.args, _Pairs(context, builder, types.float32), builder
+        arrays, b = signature.args, builder
+        v = _Pairs(context, builder, types.float32, width)
         one = pointer(context, b, arrays[0], values[0], values[1])
         other = pointer(context, b, arrays[2], values[2], values[3])
         out = pointer(context, b, arrays[5], values[5], values[6])
