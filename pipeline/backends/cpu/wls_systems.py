@@ -113,10 +113,8 @@ def divide(
     """
     safe = np.where(sw > 0.0, sw, 1.0)
     x = np.ascontiguousarray((right - xw.T * (sr / safe)).T)
-    given = np.zeros((0, 1, 1)), xw, safe, solved.scale, 0.0, x, wanted, solved.factors
-    rest = np.zeros((0, 1)), np.zeros(len(x))
-    prepare(_solve, *given, *rest, 0, 0)
-    _solve(*given, *rest, 0, len(x))
+    prepare(_divide, solved.factors, solved.scale, wanted, x)
+    _divide(solved.factors, solved.scale, wanted, x)
     beta = np.where(wanted[:, None], x * solved.scale, 0.0)
     return beta.T, np.where(wanted, (sr - (xw * beta).sum(axis=1)) / safe, 0.0)
 
@@ -139,19 +137,6 @@ def factorise_rows(S, k, last):
 
 
 @light_summing_part
-def forward_substitute(S, scale, x):
-    """Write the solution y of U' y = scale x to the column beside the upper triangle U of S; x is overwritten."""
-    q = x.size
-    for i in range(q):
-        x[i] *= scale[i]
-    for k in range(q):
-        value = x[k] / S[k, k]
-        S[k, q] = value
-        for j in range(k + 1, q):
-            x[j] -= value * S[k, j]
-
-
-@light_summing_part
 def back_substitute(S, x):
     """Write the solution x of U x = y: U is the upper triangle of S, y the column beside it."""
     q = x.size
@@ -167,20 +152,14 @@ def _solve(gram, xw, sw, scale, l2, right, regular, factors, room, least, begin,
     """Overwrite `right` (classes, q) with solutions, and `least` with the smallest diagonal number of the factor, or 0.
 
     With the right-hand side as a column more, its forward substitution is part of the factorisation. Rows are worked on
-    from a multiple of SIDE on, and to one, so that no loop has a remainder. Without Gram matrices the factors are taken
-    as they are, for another right-hand side: one kernel for both compiles faster than two.
+    from a multiple of SIDE on, and to one, so that no loop has a remainder.
     """
     q, width = right.shape[1], factors.shape[2]
     for c in range(begin, end):
         if not regular[c]:
             continue
         S = factors[c] if len(factors) > 0 else room
-        s, w, x = scale[c], xw[c], right[c]
-        if len(gram) == 0:
-            forward_substitute(S, s, x)
-            back_substitute(S, x)
-            continue
-        G = gram[c]
+        G, s, w, x = gram[c], scale[c], xw[c], right[c]
         for i in range(q):
             a, b = -w[i] / sw[c], s[i]
             for k in range(i, q):
@@ -200,3 +179,21 @@ def _solve(gram, xw, sw, scale, l2, right, regular, factors, room, least, begin,
         least[c] = smallest
         if smallest > 0.0:
             back_substitute(S, x)
+
+
+@light_summing_kernel
+def _divide(factors, scale, wanted, x):
+    """Overwrite x (classes, q), or those of its rows that are wanted, with solutions of U'U x = scale x."""
+    q = x.shape[1]
+    for c in range(x.shape[0] if q > 0 else 0):
+        if not wanted[c]:
+            continue
+        S, s, y = factors[c], scale[c], x[c]
+        for k in range(q):
+            y[k] *= s[k]
+        for k in range(q):
+            value = y[k] / S[k, k]
+            S[k, q] = value
+            for j in range(k + 1, q):
+                y[j] -= value * S[k, j]
+        back_substitute(S, y)
