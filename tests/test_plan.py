@@ -258,6 +258,7 @@ def test_memory_of_principal_components() -> None:
     assert needs["boost"] == pytest.approx(3e8 + pixels + fewer + columns + scores + (1 << 20) * 16)
 
 
+@pytest.mark.slow
 def test_a_train_takes_the_memory_that_is_forecast(tmp_path: Path) -> None:
     """Never more, and at most a quarter less; the process itself is measured on 100 images, as plan does."""
 

@@ -105,6 +105,19 @@ def test_partitions_equal_local(kept, learner, J, dtype, how):
     np.testing.assert_array_equal(apart.ladder_, local.ladder_)
 
 
+@pytest.mark.parametrize("learner", ["subspace", "random_features"])
+def test_partitions_equal_local_whose_sums_begin_rough(kept, learner):
+    """Rows that stream have exact sums; rows in memory, of enough columns, rough ones and steps of refinement."""
+    data = kept(2100, 10)
+    given = settings(learner, "float32", subspace_size=80, n_components=80)
+    local = LogitBoostClassifier(**given).fit(data.X, data.y)
+    apart = LogitBoostClassifier(**given).fit_partitions(data.parts("uneven"))
+    wanted, found = local.predict_proba(data.X), apart.predict_proba(data.X)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(apart.rank_, local.rank_)
+    np.testing.assert_array_equal(apart.ladder_, local.ladder_)
+
+
 def test_features_equal_the_extractors_bit_for_bit(kept):
     data = kept(600, 10)
     index = np.flatnonzero(np.arange(600) % 7 < 5)
