@@ -46,8 +46,8 @@ GENERAL = {"fast", "tile_rows", "tile_row", "accumulate", "fold_columns"}
 GRAY, DOUBTS = {"convert", "folded_gradient", "vertical"}, {"set_aside", "count_near", "too_large"}
 COLOUR = {"strongest", "gradient", "fold", "settle"}
 FIT = {
-    "_sum_rows", "_gather", "add_panel_products", "add_to_gram", "_solve", "factorise_rows",
-    "_products", "_apply", "_advance_rows", "move_rows",
+    "_sum_rows", "_gather", "add_panel_products", "add_to_gram", "_solve", "factorise_rows", "back_substitute",
+    "_add_products", "_write_values", "_advance_rows", "move_rows",
 }  # fmt: skip
 
 
