@@ -20,8 +20,8 @@ def wanted(tmp_path_factory):
     ("mode", "schedules"),
     [
         ("plain", "forward,random"),
-        ("address", "forward,reverse"),
-        ("thread", "forward,forward across blocks"),
+        pytest.param("address", "forward,reverse", marks=pytest.mark.slow),
+        pytest.param("thread", "forward,forward across blocks", marks=pytest.mark.slow),
     ],
     ids=["plain", "address", "thread"],
 )

@@ -181,8 +181,6 @@ def test_more_threads_than_cores_are_warned_of_once(call, monkeypatch):
         "nothing; leave it out for one each"
     ]
     assert call("train", *small.split(), "backend.threads=2")[::2] == (0, "")
-    status, _, err = call("profile", *small.split(), "backend.threads=3", "advice=false", "repeats=1")
-    assert (status, err.count("WARNING")) == (0, 1)
 
 
 def test_threads_of_workers_elsewhere_are_not_judged_here(caplog, monkeypatch):
