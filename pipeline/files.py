@@ -40,8 +40,14 @@ def expanded_new(path: str | Path, setting: str, folder: bool = False) -> Path:
             f"{setting}={path}: {first} is no user of this machine; give the folder in full, or ./{first} for one "
             "of this name"
         )
-    if not found.parent.exists():
-        what = "a folder" if folder else "a file"
+    what = "a folder" if folder else "a file"
+    try:
+        there = found.parent.exists()
+    except OSError as error:  # the name is too long, or a folder on the way may not be entered
+        raise OutputError(
+            f"{setting}={path}: {found.parent} cannot be looked at ({error.strerror}); give {what} in a folder that can"
+        ) from error
+    if not there:
         raise OutputError(
             f"{setting}={path}: there is no folder {found.parent}; give {what} in one that exists, or make it first"
         )

@@ -141,6 +141,15 @@ def test_a_folder_that_is_not_there_is_not_made(told, here, monkeypatch, line, s
     assert not (here / "nope").exists()
 
 
+def test_a_folder_whose_name_is_too_long_is_said_with_the_setting(told, here):
+    name = "n" * 300
+    words = told("pack", "data.path=photos", f"out={name}/x.npz")
+    assert words == (
+        f"pipeline pack: out={name}/x.npz: {name} cannot be looked at (File name too long); give a file in a folder "
+        "that can"
+    )
+
+
 @pytest.mark.parametrize(
     ("out", "data", "words"),
     [
