@@ -22,10 +22,13 @@ def rounded(x):
     return (bits & 0xFFFF0000).astype(np.uint32).view(np.float32)
 
 
-def problem(n, q, J, seed=0, mean=0.0):
-    """Return columns that hang together, as those of HoG features do, weights and weighted responses."""
+def problem(n, q, J, seed=0, mean=0.0, own=1.0):
+    """Return columns that hang together, as those of HoG features do, weights and weighted responses.
+
+    `own` is the standard deviation of what a column does not share with others: with .3 fits are delicate.
+    """
     rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, q)) + 1.5 * rng.normal(size=(n, 3)) @ rng.normal(size=(3, q)) / np.sqrt(3)
+    X = own * rng.normal(size=(n, q)) + 1.5 * rng.normal(size=(n, 3)) @ rng.normal(size=(3, q)) / np.sqrt(3)
     p = rng.random((n, J)) ** 3
     W = p * (1 - p) + 1e-6
     R = np.clip((rng.random((n, J)) < p) - p, -3 * W, 3 * W)
@@ -163,10 +166,53 @@ def test_fits_become_those_of_exact_sums(q, l2):
 
 
 def test_each_step_leaves_a_small_share_of_the_error(monkeypatch):
-    monkeypatch.setattr(wls_rough, "EXACT", 1e-11)
+    monkeypatch.setattr(wls_rough, "DOUBLE", wls_rough.DOUBLE._replace(error=1e-11))
     monkeypatch.setattr(wls_rough, "DELICATE", 9.0)  # in float64, to the end
     X, W, R = problem(4000, 100, 3)
     assert error(refined(X, W, R, 1.0)[0].fit(), exact(X, W, R, 1.0)) < 1e-9
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("q", "l2"), [(64, 0.01), (128, 0.1), (128, 0.001), (300, 0.01)])
+def test_delicate_fits_become_those_of_float64(q, l2, seed):
+    X, W, R = problem(3000, q, 3, seed, own=0.3)
+    sums = rough_sums(X, W, R)
+    begin = begun(sums, l2)
+    assert begin.coef.dtype == np.float64
+    assert error(begin.fit(), exact(X, W, R, l2)) > 1e-4
+    system, steps = refined(X, W, R, l2, sums)
+    assert not system.lost.any()
+    assert 3 <= steps <= 10
+    assert error(system.fit(), exact(X, W, R, l2)) < 1e-8
+
+
+def begun(sums, l2):
+    return wls_rough.Rough(sums._replace(gram=sums.gram.copy()), l2)
+
+
+def test_where_one_fit_is_delicate_all_are_improved_until_it_is_exact():
+    X, W, R = problem(2000, 64, 3, own=2.0)
+    X = np.concatenate([X, problem(2000, 64, 3, seed=1, own=0.3)[0]])  # rows that count for the second class
+    W = np.concatenate([W * np.float32([1, 1e-4, 1]), W * np.float32([1e-4, 1, 1e-4])])
+    R = np.clip(np.concatenate([R, R]), -3 * W, 3 * W)
+    alone = [begun(rough_sums(X, W[:, [j]], R[:, [j]]), 0.01).coef.dtype for j in range(3)]
+    assert alone == [np.float32, np.float64, np.float32]
+    system, _ = refined(X, W, R, 0.01)
+    assert not system.lost.any()
+    assert error(system.fit(), exact(X, W, R, 0.01)) < 1e-8
+
+
+@pytest.mark.parametrize(("share", "lost", "steps"), [(1 / 6, False, 10), (0.27, True, 12), (0.35, True, 1)])
+def test_delicate_fits_take_as_many_steps_as_pay(share, lost, steps):
+    """A step leaves the share 1 - 1 / s of an error where the Gram matrix is s times what it should be."""
+    X, W, R = problem(3000, 100, 1, own=0.3)
+    wide = X.astype(np.float64)
+    sums = rough_sums(X, W, R)._replace(gram=((wide * W.astype(np.float64)).T @ wide)[None])
+    weights = {name: getattr(sums, name) / (1.0 - share) for name in ("gram", "xw", "sw")}
+    system, taken = refined(X, W, R, 1e-6, sums._replace(**weights))
+    assert system.lost.tolist() == [lost]
+    assert taken == steps
+    assert lost or error(system.fit(), exact(X, W, R, 1e-6)) < 1e-8
 
 
 def test_a_matrix_that_is_too_rough_is_found_out():
@@ -245,6 +291,30 @@ def test_random_features_are_rounded_about_their_means(monkeypatch):
     found = wls.fit(Z, np.zeros(300), W, R, 1.0)
     assert 1 <= len(steps) <= 4
     assert error(found, exact(np.asarray(Z), W, R, 1.0)) < 3e-6
+
+
+@has_bfloat16
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("l2", [0.1, 0.01, 1e-4])
+def test_delicate_fits_are_those_of_float64(monkeypatch, l2, seed):
+    X, W, R = problem(3001, 128, 5, seed, own=0.3)
+    found, other = both_ways(monkeypatch, gathered(X), np.zeros(128), W, R, l2)
+    truth = exact(X, W, R, l2)
+    assert error(other, truth) < 1e-8  # exact sums are refined: it is a delicate fit
+    assert error(found, truth) < 1e-8
+
+
+@has_bfloat16
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("width", "l2"), [(0.3, 1.0), (0.1, 0.01)])
+def test_fits_to_random_features_are_those_of_float64(monkeypatch, width, l2, seed):
+    X = np.random.default_rng(seed).random((3000, 200), dtype=np.float32)
+    _, W, R = problem(3000, 1, 4, seed)
+    Z = wls.random_features(X, X.mean(axis=0), width / float(X.var(axis=0).sum()), 400, 5, seed)
+    with monkeypatch.context() as patch:
+        patch.setattr(wls, "solve", None)  # no fit is left to exact sums
+        found = wls.fit(Z, np.zeros(400), W, R, l2)
+    assert error(found, exact(np.asarray(Z), W, R, l2)) < 1e-8
 
 
 @has_bfloat16

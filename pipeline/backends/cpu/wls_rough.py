@@ -1,14 +1,14 @@
-"""Fits from rough Gram matrices: solutions are improved by residuals of the rows to about the accuracy of float32.
+"""Fits from rough Gram matrices: solutions are improved by residuals of the rows to the accuracy of exact sums.
 
 With a Gram matrix G + E for G, a step of refinement leaves of an error e at most the share |G^-1 E| of it (iterative
 refinement; Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., ch. 12). Of matrices from numbers in
-bfloat16 that share was measured: .001 for 128 HoG features of 2,160 to 10,000 images, .01 for 512 random features. A
-step reads the rows twice, which is little beside the products that a Gram matrix takes.
+bfloat16 that share was measured: .001 for 128 HoG features of 2,160 to 10,000 images, .01 to .05 for 512 random
+features or a small penalty. A step reads the rows twice, which is little beside the products that a Gram matrix takes.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,12 +28,31 @@ LEAST, MOST = (
 # What stands for the rounding error of rough sums where rank is judged. Columns and pivots that come near what rounding
 # in float32 (1.2e-7) would decide are left to exact sums: a step of refinement shows whether the others' were right.
 EPS = 2.0**-20
-# Error of a fit, beside its largest coefficient, that ends its refinement. Fits by Gram matrices of float32 products
-# had 4e-7 to 3e-6 on HoG features, these after one step in float32 4e-7 to 1.3e-6, and more steps left that as it was.
-# Of delicate fits it is too much: exact sums, refined in float64, had 3e-11 to 3e-8, and these have 1e-6 to 2e-6.
-EXACT = 2.0**-20
-SLOWEST = 0.2  # share of an error that a step may leave
-STEPS = 6
+
+
+class Limits(NamedTuple):
+    """When refinement ends.
+
+    Attributes
+    ----------
+    error : of a fit, beside its largest coefficient, that ends it
+    slowest : share of an error that a step may leave; a fit that improves less is left to exact sums
+    steps : fits that need more are left to exact sums
+    """
+
+    error: float
+    slowest: float
+    steps: int
+
+
+# In float32. Fits by Gram matrices of float32 products had errors of 4e-7 to 3e-6 on HoG features, these after one step
+# 4e-7 to 1.3e-6, and more steps left that as it was.
+SINGLE = Limits(2.0**-20, 0.2, 6)
+# In float64, for delicate fits. On 42 sets of such fits (HoG features with small penalties, random features) exact sums
+# and their one step had errors of 4e-12 to 8e-7, and these have 5e-13 to 4e-9, on 33 of them less than by exact sums;
+# with bounds of 2^-20, 2^-25 and 2^-30 up to 1e-6, 3e-8 and 8e-10, for .66, .88 and 1.09 times the steps. Steps that
+# leave .3, and twelve of them, pay: exact sums of one class take the time of two or three steps of ten classes.
+DOUBLE = Limits(2.0**-28, 0.3, 12)
 
 
 def begins(n: int, q: int, l2: float, precision: str) -> bool:
@@ -75,7 +94,8 @@ class Rough:
     ----------
     coef, intercept : (q, classes), (classes,); float64, or float32: then residuals in float32 will do, whose errors
         average out over rows where a fit is not delicate
-    open : bool (classes,): fits that another step of refinement would improve
+    open : bool (classes,): fits that the next step of refinement improves. In float64 all take steps until the last is
+        exact: it is one product for all of them
     lost : bool (classes,): fits for which the Gram matrix is too rough
     """
 
@@ -94,7 +114,10 @@ class Rough:
         self.open = ~self.lost
         self._last = self._size()  # of the last correction: at first, of all there is
         self._taken = 0
+        # Of all classes together, as exact sums are refined: where one class is delicate most are, and steps in float64
+        # for some, in float32 for others would read the rows twice as often.
         self._single = (margin >= DELICATE)[self.open].all()
+        self._limits = SINGLE if self._single else DOUBLE
         if self._single:
             self.coef, self.intercept = self.coef.astype(np.float32), self.intercept.astype(np.float32)
 
@@ -141,15 +164,18 @@ class Rough:
         exact = self.coef + delta, self.intercept + shift
         change, whole = np.abs(delta.T / self._scale).max(axis=1), self._size()
         self._taken += 1
-        slow = ~(change <= SLOWEST * self._last)  # NaN, too
-        left = change * (
-            change / np.where(self._last > 0.0, self._last, 1.0)
-        )  # of the error, if steps go on so
-        done = left <= EXACT * whole
-        self.lost |= self.open & slow & ~(change <= EXACT * whole)
-        if self._taken == STEPS:
+        slow = ~(change <= self._limits.slowest * self._last)  # NaN, too
+        # of the error, if steps go on so: those after the first leave more, and it was up to three times this
+        left = change * (change / np.where(self._last > 0.0, self._last, 1.0))
+        done = left <= self._limits.error * whole
+        self.lost |= self.open & slow & ~(change <= self._limits.error * whole)
+        if self._taken == self._limits.steps:
             self.lost |= self.open & ~done
-        self.open &= ~(done | self.lost)
+        self.open &= ~self.lost
+        if self._single:
+            self.open &= ~done
+        elif done[self.open].all():
+            self.open[:] = False
         self._last = change
         self.coef, self.intercept = exact
         if self._single and self.open.any():
