@@ -116,27 +116,24 @@ def apply(X: Panels, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
     ----------
     coef, intercept : (q, classes), (classes,), float64 or in the type of X
     """
-    none = np.zeros((0, coef.shape[1]), X.dtype)
-    return _values(X, coef, intercept, (none, none))
-
-
-def _values(
-    X: Panels, coef: np.ndarray, intercept: np.ndarray, weighted: tuple[np.ndarray, np.ndarray]
-) -> np.ndarray:
-    """Return values as :func:`apply`, or residuals R - W values of `weighted` = (R, W), if they have rows."""
     shape = value_shape(len(intercept))
-    size = len(shape[1])
-    wide = np.zeros((-(-len(intercept) // size) * size, X.data.shape[1] * X.data.shape[3]), coef.dtype)
-    wide[: len(intercept), : X.shape[1]] = coef.T
-    out, tile = np.empty((len(X), len(intercept)), coef.dtype), len(shape[0]) * size
-    given = X.data, wide, intercept, *weighted, out
+    out, found = np.empty((len(X), len(intercept)), coef.dtype), len(shape[0]) * len(shape[1])
+    given = X.data, _in_panels(X, coef, shape), intercept, out
 
     def part(begin: int, end: int) -> None:
-        _write_values(*given, np.empty(tile, coef.dtype), begin, end, shape)
+        _write_values(*given, np.empty(found, coef.dtype), begin, end, shape)
 
-    prepare(_write_values, *given, np.empty(tile, coef.dtype), 0, 0, shape)
+    prepare(_write_values, *given, np.empty(found, coef.dtype), 0, 0, shape)
     kernels.share_rows(part, len(X.data), X.size)
     return out
+
+
+def _in_panels(X: Panels, coef: np.ndarray, shape: tuple[Any, ...]) -> np.ndarray:
+    """Return coefficients (q, classes) as tiles of values want them: (classes, columns), filled up with zeros."""
+    size = len(shape[1])
+    filled = np.zeros((-(-coef.shape[1] // size) * size, X.data.shape[1] * X.data.shape[3]), coef.dtype)
+    filled[: coef.shape[1], : X.shape[1]] = coef.T
+    return filled
 
 
 def residual_sums(
@@ -150,28 +147,45 @@ def residual_sums(
     coef : (q, classes), float64, or float32: the type in which residuals are worked out, and added up ROWS at a time
     intercept : (classes,), in the same type
     """
-    weighted = np.ascontiguousarray(R), np.ascontiguousarray(W)
-    return products(X, _values(X, coef, intercept, weighted))
+    shape = value_shape(len(intercept))
+    return _products(X, R, (W, _in_panels(X, coef, shape), intercept), coef.dtype, len(intercept))
 
 
-def products(X: Panels, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def products(X: Panels, V: np.ndarray, n_classes: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Return X' V, float64 (q, k), and the sums of the columns of V (n, k), of the type of X or float64.
 
-    They are worked out in the type of V, ROWS rows at a time, and these sums added up in float64.
+    They are worked out in the type of V, ROWS rows at a time, and these sums added up in float64. Tiles are those of
+    the residuals of `n_classes`, if given: machine code that is needed in any case.
     """
+    none = np.zeros((0, V.shape[1]), V.dtype), np.zeros((0, 0), V.dtype), np.zeros(0, V.dtype)
+    return _products(X, V, none, V.dtype, n_classes or V.shape[1])
+
+
+def _products(
+    X: Panels,
+    V: np.ndarray,
+    fitted: tuple[np.ndarray, np.ndarray, np.ndarray],
+    worked: np.dtype,
+    n_classes: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return X' V and the sums of V, or of V - W (X coef + intercept) where `fitted` = (W, coef, intercept) has rows."""
     q, count = X.shape[1], V.shape[1]
     panels, columns = X.data.shape[1], X.data.shape[3]
-    tile = product_shape(count, X.dtype, V.dtype)
+    tile, shape = product_shape(n_classes, X.dtype, worked), value_shape(n_classes)
     step = -(-count // len(tile)) * len(tile)
     totals, sums = np.zeros((kernels.SEGMENTS, step, panels * columns)), np.zeros((kernels.SEGMENTS, step))
     bounds = [len(X.data) * i // kernels.SEGMENTS for i in range(kernels.SEGMENTS + 1)]
-    given = X.data, np.ascontiguousarray(V)
+    W, coef, intercept = fitted
+    given = X.data, np.ascontiguousarray(V), np.ascontiguousarray(W), coef, intercept
+    tiles = shape, tile
+
+    def room() -> tuple[np.ndarray, np.ndarray]:
+        return np.empty(len(shape[0]) * len(shape[1]), worked), np.zeros(ROWS * step, worked)
 
     def segment(i: int) -> None:
-        values = np.zeros(ROWS * step, V.dtype)
-        _add_products(*given, values, totals[i], sums[i], bounds[i], bounds[i + 1], tile)
+        _add_products(*given, *room(), totals[i], sums[i], bounds[i], bounds[i + 1], tiles)
 
-    prepare(_add_products, *given, np.zeros(1, V.dtype), totals[0], sums[0], 0, 0, tile)
+    prepare(_add_products, *given, *room(), totals[0], sums[0], 0, 0, tiles)
     kernels.share(segment, kernels.SEGMENTS, parallel=X.size * count > kernels.SERIAL)
     return np.add.reduce(totals)[:count, :q].T, np.add.reduce(sums)[:count]
 
@@ -207,7 +221,7 @@ def _gather(X, columns, center, data, taken, lanes):
 
 
 @light_kernel
-def _write_values(data, coef, intercept, R, W, out, found, begin, end, shape):
+def _write_values(data, coef, intercept, out, found, begin, end, shape):
     n, J = out.shape
     panels, V = data.shape[1], data.shape[3]
     flat, factors = data.reshape(-1), coef.reshape(-1)
@@ -221,22 +235,36 @@ def _write_values(data, coef, intercept, R, W, out, found, begin, end, shape):
                 for m in range(some if left - r > some else left - r):
                     i = block * ROWS + r + m
                     for j in range(classes if J - first > classes else J - first):
-                        value = found[m * classes + j] + intercept[first + j]
-                        if len(R) > 0:
-                            value = R[i, first + j] - W[i, first + j] * value
-                        out[i, first + j] = value
+                        out[i, first + j] = found[m * classes + j] + intercept[first + j]
 
 
 @light_kernel
-def _add_products(data, V, values, total, sums, begin, end, tile):
-    """Add X' V to `total` (k, columns) and the columns of V to `sums`, over some blocks of rows."""
+def _add_products(data, V, W, coef, intercept, found, values, total, sums, begin, end, tiles):
+    """Add X' V to `total` (k, columns) and the columns of V to `sums`, over some blocks of rows.
+
+    With coefficients, V less W times the values of fits takes the place of V: rows whose values are known are still in
+    the cache when they are multiplied.
+    """
+    shape, tile = tiles
     n, count = V.shape
     panels, lanes = data.shape[1], data.shape[3]
-    step, flat, out = sums.size, data.reshape(-1), total.reshape(-1)
+    some, classes = len(shape[0]), len(shape[1])
+    step, flat, factors, out = sums.size, data.reshape(-1), coef.reshape(-1), total.reshape(-1)
     for block in range(begin, end):
         start = block * ROWS
         rows = ROWS if n - start > ROWS else n - start
-        for i in range(rows):
+        for r in range(0, rows if len(coef) > 0 else 0, some):
+            d = (block * panels * ROWS + r) * lanes
+            for first in range(0, count, classes):
+                value_tile(flat, d, panels, factors, first * coef.shape[1], found, 0, shape)
+                for m in range(some if rows - r > some else rows - r):
+                    i = start + r + m
+                    for j in range(classes if count - first > classes else count - first):
+                        k = first + j
+                        value = V[i, k] - W[i, k] * (found[m * classes + j] + intercept[k])
+                        values[(r + m) * step + k] = value
+                        sums[k] += value
+        for i in range(rows if len(coef) == 0 else 0):
             for j in range(count):
                 value = V[start + i, j]
                 values[i * step + j] = value

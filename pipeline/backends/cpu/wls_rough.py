@@ -74,7 +74,9 @@ def sums(X: Panels, W: np.ndarray, R: np.ndarray, classes: slice, totals: bool) 
     q, weights = X.shape[1], W[:, classes]
     xr = xw = sr = sw = None
     if totals:
-        (xr, sr), (xw, sw) = panels.products(X, R), panels.products(X, W)
+        J = W.shape[1]
+        both, totals_ = panels.products(X, np.hstack([R, W]), J)
+        xr, xw, sr, sw = both[:, :J], both[:, J:], totals_[:J], totals_[J:]
     if X.centred:
         none = np.zeros(q), np.zeros((q, 0)), np.zeros(0)
         return Sums(xr, xw, sr, sw, bfloat_grams.grams(X, weights, *none))
