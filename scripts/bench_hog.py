@@ -30,6 +30,7 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.backends.cpu import hog as cpu
 from pipeline.backends.cpu.images_shared import share_images
+from pipeline.backends.host import empty
 from pipeline.backends.reference import hog as reference
 from pipeline.features import HogLayout
 
@@ -170,7 +171,7 @@ def works(row: tuple, images: np.ndarray) -> dict[str, Callable[[], object]]:
         share_images(lambda: Control(sweeps), images, images, cpu.PER_THREAD)
 
     def write() -> None:
-        share_images(lambda: Writer(0), images, np.empty(shape, dtype), cpu.PER_THREAD)
+        share_images(lambda: Writer(0), images, empty(shape, dtype), cpu.PER_THREAD)
 
     numba.set_num_threads(1)
     control(1)

@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+from pipeline.backends import host
 from pipeline.backends.cpu import hog as cpu
 from pipeline.backends.cpu import wls_kernels
 from pipeline.backends.cpu.images_shared import share_images
@@ -142,3 +143,27 @@ def test_a_forked_child_has_threads_of_its_own():
         np.testing.assert_array_equal(queue.get(timeout=60), wanted)
     finally:
         child.kill()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("rows", [0, 7, 2589, 2590, 10_000])
+def test_large_arrays_begin_at_a_huge_page(rows, dtype):
+    found = host.empty((rows, 3240), dtype)
+    assert (found.shape, found.dtype) == ((rows, 3240), np.dtype(dtype))
+    assert found.flags.c_contiguous
+    assert found.flags.writeable
+    assert found.flags.aligned
+    if found.nbytes >= host.MAPPED:
+        assert found.ctypes.data % host.HUGE_PAGE == 0
+        found[-1] = 3  # its memory goes as far as it does
+        assert (found[-1] == 3).all()
+    else:
+        assert found.base is None
+
+
+def test_large_features_do():
+    layout = HogLayout((50, 100))
+    images = np.zeros((2600, 50, 100), np.uint8)
+    assert cpu.hog(images, layout, "L2-Hys", False, "float32").ctypes.data % host.HUGE_PAGE == 0
+    out = host.map_images(images, None, lambda batch, out: None, layout.n_features, "float32", 100)
+    assert out.ctypes.data % host.HUGE_PAGE == 0
