@@ -19,8 +19,8 @@ def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """Return an array of unset values, in C order; a large one begins where a huge page begins.
 
     NumPy asks for huge pages, but an array may begin anywhere: what lies before its first huge page and after its last
-    came in 410 to 920 pages of 4 kB, each by a fault of its own, beside 60 huge ones for the features of 10,000 images.
-    From the second call on that took a twentieth of HoG's time on two threads.
+    came in 410 to 920 pages of 4 kB, each by a fault of its own, beside 60 huge ones for the features of 10,000 images:
+    some 4 % of HoG's time on two threads.
     """
     kind = np.dtype(dtype)
     size = math.prod(shape) * kind.itemsize
