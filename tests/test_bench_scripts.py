@@ -73,14 +73,72 @@ def test_every_round_and_fit_begins_rested(monkeypatch, capsys):
 # ---- bench_hog ----
 
 
-def test_the_gain_of_two_threads_has_a_range(monkeypatch):
+def test_the_gain_of_two_threads_has_a_range_and_stands_beside_the_control():
     hog = script("bench_hog")
-    seconds = iter([1.0, 0.4, 0.2, 0.1, 1.0, 0.4, 0.4, 0.1, 1.0, 0.6, 0.2, 0.1])  # scikit, one, two, floor
-    monkeypatch.setattr(hog, "seconds", lambda work: next(seconds))
+    times = {
+        ("hog", 1): [0.4e-6, 0.4e-6, 0.6e-6],
+        ("control", 1): [0.4e-6, 0.4e-6, 0.5e-6],
+        ("floor", 1): [0.1e-6, 0.3e-6, 0.1e-6],
+        ("hog", 2): [0.2e-6, 0.4e-6, 0.2e-6],
+        ("control", 2): [0.2e-6, 0.25e-6, 0.25e-6],
+        ("floor", 2): [0.2e-6, 0.2e-6, 0.1e-6],
+    }
+    line = hog.told("a row", [1e-6, 2e-6, 1e-6], times, 3e-8)
+    cells = [
+        "a row",
+        "1",
+        "0.40",
+        "2 (2-5)x",
+        "0.20",
+        "5 (5-5)x",
+        "2.00 (1.00-3.00)",
+        "2.00",
+        "2.00 (1.60-2.00)",
+    ]
+    assert re.split(" {2,}", line) == [*cells, "0.10", "0.20", "3.0e-08"]
+
+
+def test_hog_and_control_and_floor_are_timed_in_turns(monkeypatch):
+    hog = script("bench_hog")
+    threads, log = [0], []
+    monkeypatch.setattr(hog, "seconds", lambda work: (work(), 1e-3)[1])
     monkeypatch.setattr(hog.numba.config, "NUMBA_NUM_THREADS", 2)
+    monkeypatch.setattr(hog.numba, "set_num_threads", lambda count: threads.__setitem__(0, count))
+    monkeypatch.setattr(
+        hog, "works", lambda *given: {k: lambda k=k: log.append((k, threads[0])) for k in "hcf"}
+    )
+    monkeypatch.setattr(hog, "told", lambda name, loop, times, error: (name, len(loop), times, error))
+    name, rounds, times, error = hog.measure(hog.ROWS[0], 4, 2, 3)
+    assert (name, rounds) == (hog.ROWS[0][0], 3)
+    assert error < 1e-6
+    assert log == [(k, count) for _ in range(3) for count in (1, 2) for k in "hcf"]
+    assert list(times) == log[:6]
+    assert all(values == [1e-3 / 4] * 3 for values in times.values())
+
+
+def test_the_control_lasts_as_long_as_hog_on_one_thread(monkeypatch):
+    hog = script("bench_hog")
+    sweeps, written = [], []
+    seconds = iter([5e-3, 4e-3, 4e-3, 30e-3, 20e-3, 25e-3])  # the control with ten sweeps, HoG
+    monkeypatch.setattr(hog, "seconds", lambda work: next(seconds))
     monkeypatch.setattr(hog.numba, "set_num_threads", lambda count: None)
-    line = hog.measure(hog.ROWS[0], 4, 2, 3)
-    assert "  2.00 (1.00-3.00)" in line
+    monkeypatch.setattr(hog, "arithmetic", lambda numbers, times: sweeps.append((numbers.nbytes, times)))
+    images = hog.pictures(150, hog.DEFAULT, "uint8")
+    timed = hog.works(hog.ROWS[0], images)
+    timed["control"]()
+    assert all(size == 16384 for size, _ in sweeps)
+    assert sum(times for _, times in sweeps) == 150 * (
+        1 + 50
+    )  # one sweep an image to compile, then 10 * 20 / 4
+    fill = hog.Writer.__call__
+    monkeypatch.setattr(
+        hog.Writer,
+        "__call__",
+        lambda self, source, out, parts: written.append(fill(self, source, out, parts) or out),
+    )
+    timed["floor"]()
+    assert written[0].shape == (150, 3240)
+    assert (written[0] == 1.0).all()
 
 
 # ---- bench_growth ----

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,24 @@ import numpy as np
 from pipeline.spans import span
 
 ROWS = 4096  # rows looked at together by first_not_finite
+HUGE_PAGE = 1 << 21  # bytes
+MAPPED = 1 << 25  # bytes from which the C library asks the system for new memory each time
+
+
+def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Return an array of unset values, in C order; a large one begins where a huge page begins.
+
+    NumPy asks for huge pages, but an array may begin anywhere: what lies before its first huge page and after its last
+    came in 410 to 920 pages of 4 kB, each by a fault of its own, beside 60 huge ones for the features of 10,000 images:
+    some 4 % of HoG's time on two threads.
+    """
+    kind = np.dtype(dtype)
+    size = math.prod(shape) * kind.itemsize
+    if size < MAPPED:
+        return np.empty(shape, kind)
+    memory = np.empty(size + HUGE_PAGE, np.uint8)
+    begin = -memory.ctypes.data % HUGE_PAGE
+    return memory[begin : begin + size].view(kind).reshape(shape)
 
 
 def put(array: np.ndarray) -> np.ndarray:
@@ -56,7 +75,7 @@ def map_images(
     Parameters and result are those of :meth:`pipeline.backends.protocol.Backend.map_images`.
     """
     n = len(pixels) if index is None else len(index)
-    out = np.empty((n, width), dtype=dtype)
+    out = empty((n, width), dtype)
     for begin in range(0, n, max(size, 1)):
         part = slice(begin, min(begin + size, n))
         with span("gather"):

@@ -10,6 +10,7 @@ import numpy as np
 
 from pipeline.backends import hog_rules
 from pipeline.backends.cpu.images_shared import share_images
+from pipeline.backends.host import empty
 from pipeline.config import BLOCK_NORMS
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def hog(
     """
     hog_rules.check(pixels, layout, block_norm, transform_sqrt, dtype)
     if out is None:
-        out = np.empty((len(pixels), layout.n_features), dtype=dtype)
+        out = empty((len(pixels), layout.n_features), dtype)
     hog_rules.check_out(out, len(pixels), layout, dtype)
     _run(pixels, layout, BLOCK_NORMS.index(block_norm), transform_sqrt, out)
     return out

@@ -141,9 +141,10 @@ class Shared:
             return
         try:
             self._part()
-        finally:
-            wait(self._others)
-        for other in self._others:
+        finally:  # nothing is left for those that have not begun: they may be busy for long with other callers' work
+            begun = [other for other in self._others if not other.cancel()]
+            wait(begun)
+        for other in begun:
             other.result()
 
 
