@@ -168,7 +168,7 @@ def _products(
     worked: np.dtype,
     n_classes: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return X' V and the sums of V, or of V - W (X coef + intercept) where `fitted` = (W, coef, intercept) has rows."""
+    """Return X' V and the sums of V; where `fitted` = (W, coef, intercept) has rows, of V - W (X coef + intercept)."""
     q, count = X.shape[1], V.shape[1]
     panels, columns = X.data.shape[1], X.data.shape[3]
     tile, shape = product_shape(n_classes, X.dtype, worked), value_shape(n_classes)
