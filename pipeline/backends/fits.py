@@ -115,11 +115,11 @@ def _improved(
         xr, sr = rows.residual_sums(classes, system.coef, system.intercept)
         with rows.stage(), part("refine"):
             system.improve(xr, sr)
-    fits = system.fit()
-    for i in np.flatnonzero(system.lost):
-        one = exact(slice(classes.start + i, classes.start + i + 1))
-        fits.coef[:, i], fits.intercept[i] = one.coef[:, 0], one.intercept[0]
-        fits.rank[i], fits.ladder[i] = one.rank[0], one.ladder[0]
+    fits, lost = system.fit(), np.flatnonzero(system.lost)
+    for run in np.split(lost, np.flatnonzero(np.diff(lost) > 1) + 1) if lost.size else ():
+        some = exact(slice(classes.start + run[0], classes.start + run[-1] + 1))  # products serve all of a run
+        fits.coef[:, run], fits.intercept[run] = some.coef, some.intercept
+        fits.rank[run], fits.ladder[run] = some.rank, some.ladder
     return fits
 
 

@@ -143,9 +143,9 @@ def sums(
         q, J = X.shape[1], W.shape[1]
         center = center.astype(X.dtype, copy=False)
         first, last, _ = classes.indices(J)
-        if gram_precision == rough.PRECISION and isinstance(X, Panels) and not center.any():
-            return rough.sums(X, W, R, slice(first, last), totals)
         sparse = np.count_nonzero(W) < SPARSE * W.size
+        if gram_precision == rough.PRECISION and isinstance(X, Panels) and not (center.any() or sparse):
+            return rough.sums(X, W, R, slice(first, last), totals)
         if sparse or center.any():
             X = as_rows(X)
         alone = J > 1 and one_by_one(X)
