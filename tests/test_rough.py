@@ -16,6 +16,13 @@ has_bfloat16 = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(autouse=True)
+def _small_fits_too(monkeypatch):
+    """Begin fits with rough Gram matrices where they would not save time."""
+    monkeypatch.setattr(wls_rough, "WORTH", 0)
+    monkeypatch.setattr(wls_rough, "CLASSES", 1)
+
+
 def rounded(x):
     """Return float32 numbers rounded to the upper half of their bits."""
     bits = np.ascontiguousarray(x, np.float32).view(np.uint32).astype(np.uint64) + 0x8000
@@ -202,7 +209,7 @@ def test_where_one_fit_is_delicate_all_are_improved_until_it_is_exact():
     assert error(system.fit(), exact(X, W, R, 0.01)) < 1e-8
 
 
-@pytest.mark.parametrize(("share", "lost", "steps"), [(1 / 6, False, 10), (0.27, True, 12), (0.35, True, 1)])
+@pytest.mark.parametrize(("share", "lost", "steps"), [(0.1, False, 8), (0.25, True, 2), (0.35, True, 1)])
 def test_delicate_fits_take_as_many_steps_as_pay(share, lost, steps):
     """A step leaves the share 1 - 1 / s of an error where the Gram matrix is s times what it should be."""
     X, W, R = problem(3000, 100, 1, own=0.3)
@@ -213,6 +220,43 @@ def test_delicate_fits_take_as_many_steps_as_pay(share, lost, steps):
     assert system.lost.tolist() == [lost]
     assert taken == steps
     assert lost or error(system.fit(), exact(X, W, R, 1e-6)) < 1e-8
+
+
+def nearly_equal(seed, flip, amp):
+    """Return two columns of two values that differ in a share of rows, and responses that hang on the difference.
+
+    With equal weights a column's numbers are all rounded alike: the Gram matrix is wrong by 4e-3 in a direction of
+    which the solution holds little.
+    """
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(4000, 64))
+    sign = np.where(rng.random(4000) < 0.5, 1.0, -1.0)
+    other = np.where(rng.random(4000) < flip, -sign, sign)
+    X[:, 0], X[:, 1] = sign * (1 + rng.random()), other * (1 + rng.random())
+    X = (X - X.mean(axis=0)).astype(np.float32)
+    z = 2.0 * X[:, 5] + amp * (sign - other) + 0.01 * rng.normal(size=4000)
+    W = np.full((4000, 1), 0.09, np.float32)
+    return X, W, (W * z[:, None]).astype(np.float32)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("flip", "amp"), [(0.002, 0.03), (0.005, 0.03), (0.035, 0.01), (0.1, 0.03)])
+def test_a_small_first_correction_does_not_say_that_a_fit_is_exact(seed, flip, amp):
+    X, W, R = nearly_equal(seed, flip, amp)
+    sums = rough_sums(X, W, R)
+    single = begun(sums, 1e-3).coef.dtype == np.float32
+    system, _ = refined(X, W, R, 1e-3, sums)
+    assert system.lost.any() or error(system.fit(), exact(X, W, R, 1e-3)) < (2e-6 if single else 1e-8)
+
+
+def test_fits_are_float64_whatever_they_were_improved_in():
+    """Of singular systems large coefficients cancel: the exact fits that are put in may not be rounded."""
+    X, W, R = problem(2000, 64, 2)
+    X[:, 1:9] = X[:, :1] + 1e-3 * X[:, 1:9]
+    for l2, lost in ((1.0, None), (1e-9, [True, True])):
+        system, _ = refined(X, W, R, l2)
+        assert lost is None or system.lost.tolist() == lost
+        assert system.fit().coef.dtype == system.fit().intercept.dtype == np.float64
 
 
 def test_a_matrix_that_is_too_rough_is_found_out():
@@ -260,7 +304,7 @@ def both_ways(monkeypatch, *arguments):
     found = wls.fit(*arguments)
     with monkeypatch.context() as patch:
         plain(patch)
-        assert not wls.rough.begins(10_000, 128, 1.0, "float32")
+        assert not wls.rough.begins(10_000, 128, 10, 1.0, "float32")
         return found, wls.fit(*arguments)
 
 
@@ -268,7 +312,7 @@ def both_ways(monkeypatch, *arguments):
 @pytest.mark.parametrize(("n", "q", "J"), [(2100, 64, 1), (3001, 128, 10), (1000, 257, 3)])
 def test_fits_are_as_exact_as_those_of_float32_products(monkeypatch, n, q, J):
     X, W, R = problem(n, q, J)
-    assert wls.rough.begins(n, q, 1.0, "float32")
+    assert wls.rough.begins(n, q, J, 1.0, "float32")
     found, other = both_ways(monkeypatch, gathered(X), np.zeros(q), W, R, 1.0)
     truth = exact(X, W, R, 1.0)
     assert error(found, truth) <= max(2e-6, 2 * error(other, truth))
@@ -342,6 +386,33 @@ def test_hard_cases_are_those_of_exact_sums(monkeypatch, damage, l2):
 
 
 @has_bfloat16
+def test_fits_that_are_lost_are_made_together(monkeypatch):
+    """Of neighbours one product serves all: one by one they took a third longer at 512 columns."""
+    X, W, R = problem(3000, 70, 6)
+    X[:, 40] = X[:, 7]  # two columns alike
+    asked = []
+    solve = wls.solve
+    monkeypatch.setattr(
+        wls, "solve", lambda sums, *rest: (asked.append(sums.gram.shape[0]), solve(sums, *rest))[1]
+    )
+    monkeypatch.setattr(wls_rough, "DOUBLE", wls_rough.DOUBLE._replace(slowest=-1.0))
+    found = wls.fit(gathered(X), np.zeros(70), W, R, 1e-4)
+    assert asked == [6]
+    assert error(found, exact(X, W, R, 1e-4)) < 1e-5
+
+
+@has_bfloat16
+def test_weights_that_are_mostly_zero_have_exact_sums(monkeypatch):
+    """Trimmed: rows that do not count are left out, .4 of the time of rough sums of all at 512 columns."""
+    X, W, R = problem(3000, 70, 3)
+    W[np.random.default_rng(0).random(W.shape) < 0.8] = 0.0
+    R[W == 0.0] = 0.0
+    monkeypatch.setattr(bfloat_grams, "grams", None)
+    found = wls.fit(gathered(X), np.zeros(70), W, R, 1.0)
+    assert error(found, exact(X, W, R, 1.0)) < 2e-6
+
+
+@has_bfloat16
 @pytest.mark.parametrize("learner", ["subspace", "random_features"])
 @pytest.mark.parametrize("J", [2, 3])
 def test_boosting_is_that_of_exact_sums(monkeypatch, learner, J):
@@ -371,14 +442,16 @@ def test_boosting_is_that_of_exact_sums(monkeypatch, learner, J):
 
 
 def test_who_begins_with_rough_sums(monkeypatch):
+    monkeypatch.undo()
     monkeypatch.setattr(bfloat_tiles, "available", lambda: True)
-    assert wls.rough.begins(10_000, 128, 1.0, "float32")
-    assert not wls.rough.begins(
-        10_000, 128, 0.0, "float32"
-    )  # without a penalty rank is decided by last digits
-    assert not wls.rough.begins(10_000, 128, 1.0, "float64")
-    assert not wls.rough.begins(10_000, 20, 1.0, "float32")  # products are little of the work
-    assert not wls.rough.begins(10_000, 3240, 1.0, "float32")
+    begins = wls.rough.begins
+    assert begins(10_000, 128, 10, 1.0, "float32")
+    assert not begins(10_000, 128, 10, 0.0, "float32")  # without a penalty rank is decided by last digits
+    assert not begins(10_000, 128, 10, 1.0, "float64")
+    assert not begins(10_000, 20, 100, 1.0, "float32")  # products are little of the work
+    assert not begins(2_000, 128, 10, 1.0, "float32")
+    assert not begins(100_000, 128, 1, 1.0, "float32")  # two classes: one fit, of plain products
+    assert not begins(10_000, 3240, 10, 1.0, "float32")
     assert backends.get("reference").wls.rough is None
 
 

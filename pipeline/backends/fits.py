@@ -117,7 +117,9 @@ def _improved(
             system.improve(xr, sr)
     fits, lost = system.fit(), np.flatnonzero(system.lost)
     for run in np.split(lost, np.flatnonzero(np.diff(lost) > 1) + 1) if lost.size else ():
-        some = exact(slice(classes.start + run[0], classes.start + run[-1] + 1))  # products serve all of a run
+        some = exact(
+            slice(classes.start + run[0], classes.start + run[-1] + 1)
+        )  # products serve all of a run
         fits.coef[:, run], fits.intercept[run] = some.coef, some.intercept
         fits.rank[run], fits.ladder[run] = some.rank, some.ladder
     return fits

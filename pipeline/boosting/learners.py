@@ -169,7 +169,7 @@ class _Regression:
         basis = self.basis(design, index)
         after = self.foreseen(design, index + 1) if more and not train.ahead else None
         request = Request(basis, gram_precision=self.gram_precision, after=after)
-        rough = train.rough(basis, self.l2, design.dtype)
+        rough = train.rough(basis, design.fitted_classes, self.l2, design.dtype)
         rows = _Asked(train, request, design.fitted_classes, design.dtype, rough)
         found = fits.fit(design.backend.xp, design.backend.wls, rows, self.l2)
         return Fitted(basis, *found)

@@ -72,12 +72,12 @@ class Team:
         bounds = [one.rows.classes_at_once(q) for one in self.partitions if one.streams]
         return min([n_classes, *bounds]) if bounds else None
 
-    def rough(self, basis: Basis, l2: float, dtype: str) -> bool:
+    def rough(self, basis: Basis, n_classes: int, l2: float, dtype: str) -> bool:
         """Tell whether fits to the columns of a basis begin with rough sums: of rows in one place, where they lie."""
         if self.ahead or len(self.partitions) > 1 or (basis.columns is None and basis.gamma is None):
             return False
         rough = self.backend.wls.rough
-        return rough is not None and rough.begins(len(self), basis.size, l2, dtype)
+        return rough is not None and rough.begins(len(self), basis.size, n_classes, l2, dtype)
 
     def sums(self, request: Request) -> Sums:
         """Return the sums over all rows; those that came with the last move need no pass."""

@@ -183,7 +183,7 @@ def describe(
         and learner in ("subspace", "random_features")
     ):
         number = "float64" if work.number_bytes == 8 else "float32"
-        begins = backends.get("cpu").wls.rough.begins(fit, columns, cfg.classifier.l2, number)
+        begins = backends.get("cpu").wls.rough.begins(fit, columns, work.fits, cfg.classifier.l2, number)
         work = replace(work, rough=begins)
     if cfg.scale.name is not config.ScaleName.outofcore or backend != "cpu":
         return work

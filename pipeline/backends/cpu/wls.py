@@ -113,7 +113,7 @@ class _Given:
         self.gram_precision = gram_precision
         self.n_columns, self.n_classes = X.shape[1], W.shape[1]
         self.precision = X.dtype.name
-        self.rough = isinstance(X, Panels) and rough.begins(len(X), X.shape[1], l2, self.precision)
+        self.rough = isinstance(X, Panels) and rough.begins(*X.shape, W.shape[1], l2, self.precision)
 
     def sums(self, classes: slice, totals: bool, roughly: bool = False) -> Sums:
         return sums(*self.rows, classes, totals, rough.PRECISION if roughly else self.gram_precision)

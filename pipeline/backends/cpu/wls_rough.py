@@ -2,8 +2,8 @@
 
 With a Gram matrix G + E for G, a step of refinement leaves of an error e at most the share |G^-1 E| of it (iterative
 refinement; Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., ch. 12). Of matrices from numbers in
-bfloat16 that share was measured: .001 for 128 HoG features of 2,160 to 10,000 images, .01 to .05 for 512 random
-features or a small penalty. A step reads the rows twice, which is little beside the products that a Gram matrix takes.
+bfloat16 that share was measured: .001 to .004 for 128 HoG features of 2,160 to 10,000 images, .01 to .05 for 512 random
+features or a small penalty. A step reads the rows once, which is little beside the products that a Gram matrix takes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from pipeline.backends.protocol import Sums, WlsFit
 from pipeline.backends.solve import DELICATE, Factor, factorise
 
 PRECISION = "bfloat16"  # what requests of rough Gram matrices say of their precision
-LEAST, MOST = (
-    64,
-    triangle.SQUARE,
-)  # columns between which products outweigh the steps, and systems are squares
+MOST = triangle.SQUARE  # columns up to which systems are squares
+# Products of n rows, q columns and J classes, n q J (q - COLUMNS), from which half their time is more than what two
+# steps take. Measured: 10,000 rows and 128 columns of ten classes .85 of the time of exact sums, of five 1.04; 64
+# columns 1.3; 2,500 rows and 256 columns of ten, three and two classes .70, .99 and 1.10. Of a single class exact sums
+# are plain products: 1.45, 1.04 at 512 columns.
+WORTH, COLUMNS, CLASSES = 3 << 28, 33, 2
 # What stands for the rounding error of rough sums where rank is judged. Columns and pivots that come near what rounding
 # in float32 (1.2e-7) would decide are left to exact sums: a step of refinement shows whether the others' were right.
 EPS = 2.0**-20
@@ -51,17 +53,18 @@ SINGLE = Limits(2.0**-20, 0.2, 6)
 # In float64, for delicate fits. On 42 sets of such fits (HoG features with small penalties, random features) exact sums
 # and their one step had errors of 4e-12 to 8e-7, and these have 5e-13 to 4e-9, on 33 of them less than by exact sums;
 # with bounds of 2^-20, 2^-25 and 2^-30 up to 1e-6, 3e-8 and 8e-10, for .66, .88 and 1.09 times the steps. Steps that
-# leave .3, and twelve of them, pay: exact sums of one class take the time of two or three steps of ten classes.
-DOUBLE = Limits(2.0**-28, 0.3, 8)
+# leave .3, and ten of them, pay. No more than six were taken on such features; where each column was there twice, all
+# classes would have needed a dozen.
+DOUBLE = Limits(2.0**-28, 0.3, 10)
 
 
-def begins(n: int, q: int, l2: float, precision: str) -> bool:
-    """Tell whether fits to q columns of n rows, gathered or drawn, begin with rough Gram matrices.
+def begins(n: int, q: int, n_classes: int, l2: float, precision: str) -> bool:
+    """Tell whether fits of some classes to q columns of n rows, gathered or drawn, begin with rough Gram matrices.
 
     They are of numbers in bfloat16, which the processor must have, and pay where products are most of the work.
     Without a penalty rank is decided by the last digits of sums: they are exact then.
     """
-    worth = LEAST <= q <= MOST and n * q > kernels.SERIAL
+    worth = q <= MOST and n_classes >= CLASSES and n * q * n_classes * (q - COLUMNS) >= WORTH
     return worth and l2 > 0.0 and precision == "float32" and bfloat_tiles.available()
 
 
@@ -176,8 +179,9 @@ class Rough:
         left, allowed = change * share, self._limits.error * whole
         done = left <= allowed
         ahead = self._limits.steps - self._taken
-        hopeless = ~done & (left * np.where(self._taken > 1, share, 0.0) ** ahead > allowed)
-        self.lost |= self.open & ((slow & ~(change <= allowed)) | hopeless)
+        # Later shares are smaller at times: two steps more are granted in what is foretold than there are
+        hopeless = (self._taken > 1) & ~(left * share ** (ahead + 2 if ahead else 0) <= allowed)
+        self.lost |= self.open & ((slow & ~(change <= allowed)) | (hopeless & ~done))
         self.open &= ~self.lost
         if self._single:
             self.open &= ~done
@@ -192,5 +196,5 @@ class Rough:
         """Return the fits."""
         q, count = self.coef.shape
         rank = np.full(count, q, dtype=np.intp)
-        wide = (one.astype(np.float64, copy=False) for one in (self.coef, self.intercept))
-        return WlsFit(*wide, rank, np.zeros(count, dtype=np.intp))
+        coef, intercept = (one.astype(np.float64, copy=False) for one in (self.coef, self.intercept))
+        return WlsFit(coef, intercept, rank, np.zeros(count, dtype=np.intp))
