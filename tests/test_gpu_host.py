@@ -12,7 +12,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from pipeline import backends
-from pipeline.backends import solve
+from pipeline.backends import protocol, solve
 from pipeline.boosting import LogitBoostClassifier
 from pipeline.boosting.loss import log_loss_sum, softmax, trim, working_response
 from pipeline.config import Preprocess, PreprocessName
@@ -35,18 +35,15 @@ def host(gpu, values):
 
 
 def test_the_folders_hold_the_same_functions(gpu):
-    """The backend is the folder: public functions and their parameters agree."""
-    cpu = backends.get("cpu")
-    for room in ("hog", "pca", "preprocess", "wls"):
-        found = []
-        for module in (cpu, gpu):
-            module = getattr(module, room)  # noqa: PLW2901
-            functions = {
-                n: f for n, f in vars(module).items() if inspect.isfunction(f) and not n.startswith("_")
-            }
-            own = {n: f for n, f in functions.items() if f.__module__ == module.__name__}
-            found.append({n: list(inspect.signature(f).parameters) for n, f in own.items()})
-        assert found[0] == found[1]
+    """The backend is the folder: functions and their parameters are those of the protocol, in both."""
+    rooms = {"hog": "HogModule", "pca": "PcaModule", "preprocess": "PreprocessModule", "wls": "WlsModule"}
+    for room, name in rooms.items():
+        asked = {n: f for n, f in vars(getattr(protocol, name)).items() if inspect.isfunction(f)}
+        asked = {n: list(inspect.signature(f).parameters)[1:] for n, f in asked.items() if n[0] != "_"}
+        assert asked
+        for backend in (backends.get("cpu"), gpu):
+            module = getattr(backend, room)
+            assert asked == {n: list(inspect.signature(getattr(module, n)).parameters) for n in asked}
 
 
 # ---- weighted least squares ----

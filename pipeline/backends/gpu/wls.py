@@ -15,68 +15,35 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from pipeline.backends import fits, philox
+from pipeline.backends import fits
 from pipeline.backends.gpu import blas, launch, memory, namespace, wls_plan
 from pipeline.backends.gpu.cholesky import Systems
-from pipeline.backends.gpu.matrix import device_rows, empty_matrix, fill_rows, over_rows
+from pipeline.backends.gpu.column_moments import column_moments
+from pipeline.backends.gpu.fourier import frequencies, random_features
+from pipeline.backends.gpu.matrix import empty_matrix, fill_rows, over_rows
 from pipeline.backends.protocol import ComponentwiseSums, Sums, WlsFit
 from pipeline.backends.solve import DELICATE
 from pipeline.spans import part as measured
 
+__all__ = [
+    "apply",
+    "classes_at_once",
+    "column_moments",
+    "componentwise_sums",
+    "fit",
+    "frequencies",
+    "gather",
+    "over_classes",
+    "random_features",
+    "refine",
+    "residual_sums",
+    "rough",
+    "solve",
+    "sums",
+]
+
 rough = None  # Gram matrices are as exact as they are asked for
 SYSTEM_BYTES = 48  # per entry of a Gram matrix: itself, its parts, and the copies that a factorisation makes
-
-
-def column_moments(X: Any, sample_weight: Any = None) -> tuple[Any, Any]:
-    """Return weighted mean and population variance (float64, (p,)) of each column of X (n, p).
-
-    A column that holds one value gets exactly that value as its mean and exactly 0 as its variance, so that it
-    vanishes when it is centred.
-    """
-    n, p = X.shape
-    s = cp.ones(n) if sample_weight is None else sample_weight.astype(cp.float64)
-    total = s.sum()
-    first = device_rows(X, slice(0, 1))[0].astype(cp.float64)
-    mean, square = cp.zeros(p), cp.zeros(p)
-    work_bytes = 3 * 8 * p
-
-    def add_first(part: slice, block: Any) -> None:
-        cp.add(mean, s[part] @ (block - first), out=mean)
-
-    def add_second(part: slice, block: Any) -> None:
-        centred = block - (first + mean)
-        cp.add(square, s[part] @ (centred * centred), out=square)
-
-    over_rows(X, work_bytes, add_first)
-    mean /= total
-    over_rows(X, work_bytes, add_second)
-    variance = square / total
-    mean += first
-    _settle_constants(X, s, mean, variance)
-    return mean, variance
-
-
-def _settle_constants(X: Any, s: Any, mean: Any, variance: Any) -> None:
-    """Give columns of one value that value as mean and 0 as variance, in place."""
-    suspect = variance <= (1e-7 * cp.abs(mean)) ** 2
-    columns = np.flatnonzero(cp.asnumpy(suspect))
-    if not columns.size:
-        return
-    row = int(cp.argmax(s > 0))
-    columns = cp.asarray(columns)
-    value = cp.take(device_rows(X, slice(row, row + 1))[0], columns)
-    differs = cp.zeros(len(columns), dtype=bool)
-
-    def look(part: slice, block: Any) -> None:
-        unequal = (cp.take(block, columns, axis=1) != value) & (s[part] > 0)[:, None]
-        cp.logical_or(differs, unequal.any(axis=0), out=differs)
-
-    over_rows(X, 2 * X.dtype.itemsize * len(columns), look)
-    mean[columns] = cp.where(differs, mean[columns], value.astype(cp.float64))
-    least = cp.full(
-        len(columns), np.finfo(np.float64).tiny
-    )  # squares that vanish are not those of a constant
-    variance[columns] = cp.where(differs, cp.maximum(variance[columns], least), cp.zeros(len(columns)))
 
 
 def gather(X: Any, columns: np.ndarray, center: Any) -> Any:
@@ -317,40 +284,3 @@ def apply(X: Any, center: Any, coef: Any, intercept: Any) -> Any:
 
     over_rows(X, (q + 2 * coef.shape[1]) * X.dtype.itemsize, work)
     return out
-
-
-def frequencies(p: int, n_components: int, gamma: float, seed: int, index: int, dtype: Any):
-    """Return R (p, n_components) ~ N(0, 2 gamma) of draw `index`."""
-    R = cp.empty((p, n_components), dtype=dtype)
-    key0, key1 = philox.split_seed(seed)
-    plan = wls_plan.scaled_normal(R.dtype, R.size)
-    launch.run(plan, R, R.size, float(np.sqrt(2.0 * gamma)), key0, key1, index)
-    return R
-
-
-def _projection(p: int, n_components: int, gamma: float, seed: int, index: int, dtype: Any):
-    """Return R (p, n_components) ~ N(0, 2 gamma) and b (n_components,) ~ U(0, 2 pi) of draw `index`."""
-    R = frequencies(p, n_components, gamma, seed, index, dtype)
-    shift = 2.0 * np.pi * philox.uniform(n_components, seed, index)
-    return R, cp.asarray(shift.astype(dtype))
-
-
-def random_features(X: Any, center: Any, gamma: float, n_components: int, seed: int, index: int) -> Any:
-    """Return cos((X - center) @ R + b), shape (n, n_components), in the dtype of X; where: see :func:`gather`.
-
-    R ~ N(0, 2 gamma) and b ~ U(0, 2 pi) are drawn from (seed, index) and forgotten: random Fourier features
-    of the Gaussian kernel exp(-gamma |x - y|^2) (Rahimi and Recht, NIPS 2007).
-    """
-    R, b = _projection(X.shape[1], n_components, gamma, seed, index, X.dtype)
-    center = center.astype(X.dtype, copy=False)
-    phi = empty_matrix(X.shape[0], n_components, X.dtype, logging.DEBUG)
-
-    def work(part: slice, block: Any) -> None:
-        def write(rows: Any) -> None:
-            cp.matmul(block - center, R, out=rows)
-            launch.run(wls_plan.cosine(rows.dtype, rows.size), rows, b, rows.size, n_components)
-
-        fill_rows(phi, part, write)
-
-    over_rows(X, (X.shape[1] + n_components) * X.dtype.itemsize, work)
-    return phi
