@@ -37,8 +37,8 @@ def host(gpu, values):
 def test_the_folders_hold_the_same_functions(gpu):
     """The backend is the folder: functions and their parameters are those of the protocol, in both."""
     rooms = {"hog": "HogModule", "pca": "PcaModule", "preprocess": "PreprocessModule", "wls": "WlsModule"}
-    for room, name in rooms.items():
-        asked = {n: f for n, f in vars(getattr(protocol, name)).items() if inspect.isfunction(f)}
+    for room, declared in rooms.items():
+        asked = {n: f for n, f in vars(getattr(protocol, declared)).items() if inspect.isfunction(f)}
         asked = {n: list(inspect.signature(f).parameters)[1:] for n, f in asked.items() if n[0] != "_"}
         assert asked
         for backend in (backends.get("cpu"), gpu):

@@ -64,6 +64,11 @@ def test_every_image_is_written_once(n):
 
 
 def test_two_threads_work_at_the_same_time():
+    assert threads_that_meet() == 2
+
+
+def threads_that_meet():
+    """Return how many threads work at the same time."""
     both = threading.Barrier(2, timeout=60)  # breaks where one takes all the parts
     met = []
 
@@ -73,7 +78,7 @@ def test_two_threads_work_at_the_same_time():
             both.wait()
 
     share_images(lambda: Doubler(before), np.arange(200), np.zeros(200, int), 64)
-    assert len(met) == 2
+    return len(met)
 
 
 def test_a_thread_that_works_for_another_caller_is_not_waited_for():
@@ -98,10 +103,26 @@ def test_images_within_a_share_do_not_wait_for_themselves():
 
     def work(i):
         found[i] = described(images)
+        assert wls_kernels._threads(9, True) == 1  # this one: others may wait for it
 
     wls_kernels.share(work, 4, parallel=True)
     for i in range(4):
         np.testing.assert_array_equal(found[i], described(images))
+
+
+def test_no_room_for_a_second_worker_ends_the_work():
+    made, go_on = [], threading.Event()
+
+    def make():
+        if made:
+            go_on.set()
+            raise MemoryError("no room for another")
+        made.append(Doubler(lambda: go_on.wait(60)))
+        return made[0]
+
+    with pytest.raises(MemoryError, match="no room for another"):
+        share_images(make, np.arange(4000), np.zeros(4000, int), 64)
+    assert len(made[0].parts) < 4000 // 10 // 2  # it did not go on to the end
 
 
 @pytest.mark.parametrize("here", [True, False])
@@ -127,7 +148,7 @@ def test_an_error_ends_the_work_of_both_threads(here):
 
 
 def describe_in_child(queue):
-    queue.put(described(pictures(200)))
+    queue.put((threads_that_meet(), described(pictures(200))))
 
 
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
@@ -140,9 +161,12 @@ def test_a_forked_child_has_threads_of_its_own():
     child = context.Process(target=describe_in_child, args=(queue,))
     child.start()
     try:
-        np.testing.assert_array_equal(queue.get(timeout=60), wanted)
+        met, found = queue.get(timeout=90)
+        assert met == 2
+        np.testing.assert_array_equal(found, wanted)
     finally:
         child.kill()
+        child.join()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

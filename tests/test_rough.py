@@ -20,6 +20,7 @@ has_bfloat16 = pytest.mark.skipif(
 def _small_fits_too(monkeypatch):
     """Begin fits with rough Gram matrices where they would not save time."""
     monkeypatch.setattr(wls_rough, "WORTH", 0)
+    monkeypatch.setattr(wls_rough, "COLUMNS", 0)
     monkeypatch.setattr(wls_rough, "CLASSES", 1)
 
 
@@ -402,6 +403,36 @@ def test_fits_that_are_lost_are_made_together(monkeypatch):
 
 
 @has_bfloat16
+def test_lost_fits_between_others_are_made_in_runs(monkeypatch):
+    X, W, R = problem(3000, 70, 5)
+    asked, sums = [], wls_rough.sums
+
+    def rough(*given):  # the Gram matrices of two classes, and of another, are not theirs
+        found = sums(*given)
+        found.gram[[0, 2, 3]] *= 9.0
+        return found
+
+    solve = wls.solve
+    monkeypatch.setattr(wls_rough, "sums", rough)
+    monkeypatch.setattr(
+        wls, "solve", lambda sums, *rest: (asked.append(sums.gram.shape[0]), solve(sums, *rest))[1]
+    )
+    found = wls.fit(gathered(X), np.zeros(70), W, R, 1.0)
+    assert asked == [1, 2]
+    assert error(found, exact(X, W, R, 1.0)) < 2e-6
+
+
+def test_fits_in_float32_take_six_steps_at_most():
+    X, W, R = problem(3000, 100, 1)
+    wide = X.astype(np.float64)
+    sums = rough_sums(X, W, R)._replace(gram=((wide * W.astype(np.float64)).T @ wide)[None])
+    for share, lost, steps in ((0.03, False, 5), (0.14, True, 6)):
+        weights = {name: getattr(sums, name) / (1.0 - share) for name in ("gram", "xw", "sw")}
+        system, taken = refined(X, W, R, 1e-6, sums._replace(**weights))
+        assert (system.lost.tolist(), taken) == ([lost], steps)
+
+
+@has_bfloat16
 def test_weights_that_are_mostly_zero_have_exact_sums(monkeypatch):
     """Trimmed: rows that do not count are left out, .4 of the time of rough sums of all at 512 columns."""
     X, W, R = problem(3000, 70, 3)
@@ -448,7 +479,7 @@ def test_who_begins_with_rough_sums(monkeypatch):
     assert begins(10_000, 128, 10, 1.0, "float32")
     assert not begins(10_000, 128, 10, 0.0, "float32")  # without a penalty rank is decided by last digits
     assert not begins(10_000, 128, 10, 1.0, "float64")
-    assert not begins(10_000, 20, 100, 1.0, "float32")  # products are little of the work
+    assert not begins(100_000, 64, 100, 1.0, "float32")  # products are little of the work
     assert not begins(2_000, 128, 10, 1.0, "float32")
     assert not begins(100_000, 128, 1, 1.0, "float32")  # two classes: one fit, of plain products
     assert not begins(10_000, 3240, 10, 1.0, "float32")

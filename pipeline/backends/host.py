@@ -26,7 +26,10 @@ def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     size = math.prod(shape) * kind.itemsize
     if size < MAPPED:
         return np.empty(shape, kind)
-    memory = np.empty(size + HUGE_PAGE, np.uint8)
+    try:
+        memory = np.empty(size + HUGE_PAGE, np.uint8)
+    except MemoryError:
+        return np.empty(shape, kind)  # may just fit; if not, the error names what was asked for
     begin = -memory.ctypes.data % HUGE_PAGE
     return memory[begin : begin + size].view(kind).reshape(shape)
 

@@ -53,10 +53,10 @@ def share_images(
 
     def take_part(_: int) -> None:
         try:
-            worker = idle.pop()
-        except IndexError:
-            worker = make()
-        try:
+            try:
+                worker = idle.pop()
+            except IndexError:
+                worker = make()
             worker(source, out, parts)
         except BaseException:  # after an interrupt nobody takes another
             list(parts)

@@ -143,7 +143,11 @@ class Shared:
             self._part()
         finally:  # nothing is left for those that have not begun: they may be busy for long with other callers' work
             begun = [other for other in self._others if not other.cancel()]
-            wait(begun)
+            try:
+                wait(begun)
+            except BaseException:  # an interrupt: nobody may write any more when the caller hears of it
+                wait(begun)
+                raise
         for other in begun:
             other.result()
 

@@ -23,10 +23,10 @@ from pipeline.backends.solve import DELICATE, Factor, factorise
 PRECISION = "bfloat16"  # what requests of rough Gram matrices say of their precision
 MOST = triangle.SQUARE  # columns up to which systems are squares
 # Products of n rows, q columns and J classes, n q J (q - COLUMNS), from which half their time is more than what two
-# steps take. Measured: 10,000 rows and 128 columns of ten classes .85 of the time of exact sums, of five 1.04; 64
-# columns 1.3; 2,500 rows and 256 columns of ten, three and two classes .70, .99 and 1.10. Of a single class exact sums
-# are plain products: 1.45, 1.04 at 512 columns.
-WORTH, COLUMNS, CLASSES = 3 << 28, 33, 2
+# steps take. Measured: 10,000 rows and 128 columns of ten classes .85 of the time of exact sums, of five 1.04; 60,000
+# rows and 64, 96 and 112 columns 1.3, 1.1 and .87; 2,500 rows and 256 columns of ten, three and two classes .70, .99
+# and 1.10. Of a single class exact sums are plain products: 1.45, 1.04 at 512 columns.
+WORTH, COLUMNS, CLASSES = 9 << 25, 96, 2
 # What stands for the rounding error of rough sums where rank is judged. Columns and pivots that come near what rounding
 # in float32 (1.2e-7) would decide are left to exact sums: a step of refinement shows whether the others' were right.
 EPS = 2.0**-20
