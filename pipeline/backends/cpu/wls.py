@@ -113,10 +113,14 @@ class _Given:
         self.gram_precision = gram_precision
         self.n_columns, self.n_classes = X.shape[1], W.shape[1]
         self.precision = X.dtype.name
-        self.rough = isinstance(X, Panels) and rough.begins(len(X), X.shape[1], l2, self.precision)
+        ready = isinstance(X, Panels) and not center.any()
+        self.rough = ready and rough.begins(len(X), X.shape[1], l2, self.precision)
 
     def sums(self, classes: slice, totals: bool, roughly: bool = False) -> Sums:
-        return sums(*self.rows, classes, totals, rough.PRECISION if roughly else self.gram_precision)
+        X, center, W, R = self.rows
+        if roughly and isinstance(X, Panels):
+            return rough.sums(X, W, R, classes, totals)
+        return sums(X, center, W, R, classes, totals, self.gram_precision)
 
     def residual_sums(self, classes: slice, coef: np.ndarray, intercept: np.ndarray):
         return residual_sums(*self.rows, classes, coef, intercept)
@@ -143,8 +147,6 @@ def sums(
         q, J = X.shape[1], W.shape[1]
         center = center.astype(X.dtype, copy=False)
         first, last, _ = classes.indices(J)
-        if gram_precision == rough.PRECISION and isinstance(X, Panels) and not center.any():
-            return rough.sums(X, W, R, slice(first, last), totals)
         sparse = np.count_nonzero(W) < SPARSE * W.size
         if sparse or center.any():
             X = as_rows(X)

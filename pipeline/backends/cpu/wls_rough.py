@@ -19,8 +19,8 @@ from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu.panels import Panels
 from pipeline.backends.protocol import Sums, WlsFit
 from pipeline.backends.solve import DELICATE, Factor, factorise
+from pipeline.spans import part
 
-PRECISION = "bfloat16"  # what requests of rough Gram matrices say of their precision
 LEAST, MOST = (
     64,
     triangle.SQUARE,
@@ -66,22 +66,25 @@ def begins(n: int, q: int, l2: float, precision: str) -> bool:
 
 
 def sums(X: Panels, W: np.ndarray, R: np.ndarray, classes: slice, totals: bool) -> Sums:
-    """Return sums as :func:`pipeline.backends.cpu.wls.sums`, the Gram matrices of numbers in bfloat16.
+    """Return sums as :func:`pipeline.backends.cpu.wls.sums` about zero, the Gram matrices of numbers in bfloat16.
 
     Numbers are rounded about the means of their columns, which are far from zero where the columns are random features:
     of those a step of refinement left .3 of an error, about their means .01.
     """
-    q, weights = X.shape[1], W[:, classes]
-    xr = xw = sr = sw = None
-    if totals:
-        J = W.shape[1]
-        both, totals_ = panels.products(X, np.hstack([R, W]), J)
-        xr, xw, sr, sw = both[:, :J], both[:, J:], totals_[:J], totals_[J:]
-    if X.centred:
-        none = np.zeros(q), np.zeros((q, 0)), np.zeros(0)
-        return Sums(xr, xw, sr, sw, bfloat_grams.grams(X, weights, *none))
-    mine = (xw[:, classes], sw[classes]) if xw is not None and sw is not None else panels.products(X, weights)
-    return Sums(xr, xw, sr, sw, bfloat_grams.grams(X, weights, X.means, *mine))
+    with part("sums"):
+        q, weights = X.shape[1], W[:, classes]
+        xr = xw = sr = sw = None
+        if totals:
+            J = W.shape[1]
+            both, totals_ = panels.products(X, np.hstack([R, W]), J)
+            xr, xw, sr, sw = both[:, :J], both[:, J:], totals_[:J], totals_[J:]
+        if X.centred:
+            center, mine = np.zeros(q), (np.zeros((q, 0)), np.zeros(0))
+        elif xw is not None and sw is not None:
+            center, mine = X.means, (xw[:, classes], sw[classes])
+        else:
+            center, mine = X.means, panels.products(X, weights)
+        return Sums(xr, xw, sr, sw, bfloat_grams.grams(X, weights, center, *mine))
 
 
 class Rough:
