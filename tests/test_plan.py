@@ -220,16 +220,22 @@ def test_features_that_do_not_fit_stream_and_what_fits_nowhere_is_said() -> None
 
 
 def test_memory_of_a_processor_counts_pixels_features_and_the_round() -> None:
-    work = work_of(100_000)
+    work = replace(work_of(100_000), rough=False)
     found = footprint.footprint(work, 3e8, 8e9)
     pixels, features = 100_000 * 5000, 100_000 * 3240 * 4
+    held = 3e8 + pixels + features
     assert found.needs[0].host == 3e8 + pixels
-    columns, scores = 80_000 * 128 * 4, 80_000 * 10 * 4 * 6
-    assert found.host == pytest.approx(3e8 + pixels + features + columns + scores + (1 << 20) * 16)
+    columns, scores, grams = 80_000 * 128 * 4, 80_000 * 10 * 4 * 6, 10 * 128 * 128 * 8
+    # the columns of the round and of the next
+    assert found.host == pytest.approx(held + 2 * columns + scores + grams + (1 << 20) * 16)
+    alone = replace(work, threads=1)  # nobody gathers the next ones meanwhile
+    assert footprint.footprint(alone, 3e8, 8e9).host == found.host - columns
+    rough = footprint.footprint(replace(work, rough=True), 3e8, 8e9)  # factors beside the Gram matrices
+    assert rough.host == pytest.approx(found.host + 10 * 128 * (128 + 8) * 8)
     many = replace(work, columns=1024)  # a block of rows as wide as BLAS likes it
     columns = 80_000 * 1024 * 4
     assert footprint.footprint(many, 3e8, 8e9).host == pytest.approx(
-        3e8 + pixels + features + columns + scores + (1 << 22) * 16
+        held + 2 * columns + scores + (1 << 22) * 16
     )
     assert footprint.footprint(replace(work, source="packed"), 3e8, 8e9).host == found.host - pixels
     assert found.fits
@@ -247,15 +253,16 @@ def test_memory_of_the_solution_of_least_norm() -> None:
 
 def test_memory_of_principal_components() -> None:
     """The Gram matrix, its reflectors and the eigenvectors beside the features; then the features are gone."""
-    work = replace(work_of(100_000), components=400, columns=128)
+    work = replace(work_of(100_000), components=400, columns=128, rough=False)
     found = footprint.footprint(work, 3e8, 8e9)
     pixels, features, fewer = 100_000 * 5000, 100_000 * 3240 * 4, 100_000 * 400 * 4
     needs = {need.stage: need.host for need in found.needs}
     assert list(needs) == ["read", "hog", "reduce", "boost", "evaluate"]
     fit, transform = 16 * 3240 * (3240 + 400) + 8 * (1 << 22), fewer + 4 * (1 << 22)
     assert needs["reduce"] == pytest.approx(3e8 + pixels + features + max(fit, transform))
-    columns, scores = 80_000 * 128 * 4, 80_000 * 10 * 4 * 6
-    assert needs["boost"] == pytest.approx(3e8 + pixels + fewer + columns + scores + (1 << 20) * 16)
+    columns, scores, grams = 80_000 * 128 * 4, 80_000 * 10 * 4 * 6, 10 * 128 * 128 * 8
+    held = 3e8 + pixels + fewer
+    assert needs["boost"] == pytest.approx(held + 2 * columns + scores + grams + (1 << 20) * 16)
 
 
 @pytest.mark.slow

@@ -483,6 +483,30 @@ def test_refinement_equals_the_slow_program_and_its_count(layout):
     np.testing.assert_allclose(got, np.column_stack([xr.T, sr]), atol=1e-12)
 
 
+def test_rough_fits_take_more_steps_of_refinement():
+    n, q, J = 10_000, 128, 10
+    exact = counts(large(learner="random_features", columns=q))["boost/refine"]
+    assert exact.bytes == 4 * (n * q + 2 * n * J)
+    for learner, steps, number in (("subspace", 2, 4), ("random_features", 4, 8)):
+        found = counts(large(learner=learner, columns=q, rough=True))["boost/refine"]
+        assert found.bytes == steps * exact.bytes  # each step reads the rows once
+        assert found.operations == steps * (exact.operations - n * q)  # their columns are centred
+        assert found.number_bytes == number
+
+
+@pytest.mark.parametrize(
+    ("q", "J", "times"),
+    [(128, 10, 2), (256, 43, 2), (512, 10, 11), (128, 2, 2)],
+    ids=["once", "many classes", "each", "two classes"],
+)
+def test_rough_sums(q, J, times):
+    """One pass for the other sums; rows are rounded for all classes together, or by each for itself."""
+    n, fits = 10_000, 1 if J == 2 else J
+    found = counts(large(learner="subspace", columns=q, classes=J, rough=True))["boost/sums"]
+    assert found.bytes == 4 * (times * n * q + 9 * n * fits)
+    assert found.operations == fits * n * (5 * q + q * (q + 1) / 2)
+
+
 def test_statsmodels_does_sums_and_solution_in_one():
     found, cpu = (counts(large(backend=b, number_bytes=8)) for b in ("reference", "cpu"))
     assert "boost/sums" not in found

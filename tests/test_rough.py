@@ -86,6 +86,25 @@ def test_products_are_those_of_rounded_numbers(n, q, J, seed):
 
 
 @has_bfloat16
+@pytest.mark.parametrize(("q", "J", "mean"), [(70, 2, 0.0), (70, 17, 0.3), (33, 1, 0.0), (280, 3, 0.0)])
+def test_rows_in_sets_have_the_sums_of_all(q, J, mean, monkeypatch):
+    """Of 70 columns a set is two blocks of rows; of one class, or more columns, all rows are one set."""
+    X, W, _ = problem(1300, q, J, mean=mean)
+    center = X.mean(axis=0) if mean else np.zeros(q, np.float32)
+    sums = X.astype(np.float64).T @ W, W.sum(axis=0, dtype=np.float64)
+    whole = bfloat_grams.grams(gathered(X), W, center, *sums)
+    monkeypatch.setattr(bfloat_grams, "NUMBERS", 1 << 16)
+    found = []
+    for threads in (1, 2):
+        with backends.get("cpu").threads(threads):
+            found.append(bfloat_grams.grams(gathered(X), W, center, *sums))
+    np.testing.assert_array_equal(*found)
+    if q == 70 and J > 1:
+        assert bfloat_grams._Rows(gathered(X), W, center).size == 2
+    np.testing.assert_allclose(np.triu(found[0]), np.triu(whole), atol=1e-5 * np.abs(whole).max())
+
+
+@has_bfloat16
 def test_numbers_are_rounded_about_a_centre():
     X, W, _ = problem(3000, 40, 3, mean=5.0)
     center = X[::7].mean(axis=0)
@@ -422,11 +441,12 @@ def test_lost_fits_between_others_are_made_in_runs(monkeypatch):
     assert error(found, exact(X, W, R, 1.0)) < 2e-6
 
 
-def test_fits_in_float32_take_six_steps_at_most():
+def test_fits_in_float32_take_six_steps_at_most(monkeypatch):
+    monkeypatch.setattr(wls_rough, "DELICATE", 0.0)
     X, W, R = problem(3000, 100, 1)
     wide = X.astype(np.float64)
     sums = rough_sums(X, W, R)._replace(gram=((wide * W.astype(np.float64)).T @ wide)[None])
-    for share, lost, steps in ((0.03, False, 5), (0.14, True, 6)):
+    for share, lost, steps in ((0.1, False, 5), (0.17, True, 6)):
         weights = {name: getattr(sums, name) / (1.0 - share) for name in ("gram", "xw", "sw")}
         system, taken = refined(X, W, R, 1e-6, sums._replace(**weights))
         assert (system.lost.tolist(), taken) == ([lost], steps)

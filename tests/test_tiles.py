@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.backends.cpu import (
+    bfloat_grams,
     scores,
     tiles,
     value_tiles,
@@ -21,6 +22,7 @@ from pipeline.backends.cpu import (
     wls_grams,
     wls_kernels,
     wls_moments,
+    wls_systems,
 )
 from pipeline.backends.cpu.exponential import exponentials
 from pipeline.backends.solve import factorise
@@ -326,13 +328,15 @@ def test_class_numbers_are_looked_at():
 
 
 def test_counts_know_the_blocks():
-    from pipeline.profiling import counts_rounds as counted
+    from pipeline.profiling import counts_fits as counted
 
     sizes = [(1, 5, counted.NARROW), (counted.FEW, 2, counted.NARROW), (counted.FEW + 1, 2, counted.BLOCK)]
     for q, classes, wanted in [*sizes, (10, 1, counted.WIDE)]:
         assert wls_grams.columns_of_a_block(q, classes) == wanted
     assert (counted.SHARED_COLUMNS, counted.HALF) == (wls_grams.TOGETHER, wls_grams.HALF)
     assert counted.GRAMS == wls.GRAMS
+    assert counted.SIDE_BY_SIDE == wls_systems.MOST
+    assert (counted.ROUNDED_ONCE, counted.NUMBERS) == (bfloat_grams.TOGETHER, bfloat_grams.NUMBERS)
     assert len(tiles.gram_shape(12, np.dtype("float32"))[0]) == counted.TOGETHER
 
 
@@ -341,7 +345,7 @@ def test_counts_know_the_blocks():
 ])  # fmt: skip
 @pytest.mark.parametrize("threads", [1, 2, 8])
 def test_counts_know_how_many_gram_matrices_are_held(learner, q, threads, monkeypatch):
-    from pipeline.profiling import counts_rounds as counted
+    from pipeline.profiling import counts_fits as counted
 
     monkeypatch.setattr(wls.kernels, "threads", lambda: threads)
     for fits in (1, 3, 43):

@@ -111,6 +111,7 @@ def _improved(
     mine = asked(classes, True)
     with rows.stage(), part("solve"):
         system = wls.rough.Rough(mine, l2)
+    del mine  # of up to 256 columns the factors are beside the Gram matrices, which nobody needs any more
     while system.open.any():
         xr, sr = rows.residual_sums(classes, system.coef, system.intercept)
         with rows.stage(), part("refine"):

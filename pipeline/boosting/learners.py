@@ -132,8 +132,7 @@ class _Asked:
         return self.train.at_once(self.n_classes, self.n_columns)
 
     def sums(self, classes: slice, totals: bool, roughly: bool = False) -> Sums:
-        request = replace(self.request, classes=classes, totals=totals)
-        return self.train.sums(replace(request, gram_precision="bfloat16") if roughly else request)
+        return self.train.sums(replace(self.request, classes=classes, totals=totals, rough=roughly))
 
     def residual_sums(self, classes: slice, coef: Array, intercept: Array) -> tuple[Array, Array]:
         return self.train.residual_sums(replace(self.request, classes=classes), coef, intercept)

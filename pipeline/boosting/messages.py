@@ -58,6 +58,9 @@ class Request:
     totals: bool = True  # the sums that are of all classes, too
     componentwise: bool = False  # of single features: no Gram matrices
     gram_precision: str = "full"
+    rough: bool = (
+        False  # Gram matrices that only begin fits, of a backend that has such: never across machines
+    )
     # The columns of the round after, if there is something to make of them: who has answered may do so meanwhile.
     after: Basis | None = None
 
@@ -68,8 +71,8 @@ class Request:
     def same(self, other: Request) -> bool:
         """Tell whether the sums are the same."""
         return (
-            (self.classes, self.totals, self.componentwise, self.gram_precision)
-            == (other.classes, other.totals, other.componentwise, other.gram_precision)
+            (self.classes, self.totals, self.componentwise, self.gram_precision, self.rough)
+            == (other.classes, other.totals, other.componentwise, other.gram_precision, other.rough)
         ) and self.basis.same(other.basis)
 
 

@@ -179,6 +179,8 @@ class Partition:
                 return self.backend.in_room(lambda: self._componentwise(X, W, R), f"sums of {len(self)} rows")
         phi, center = self.columns.of(request.basis, X, "columns")
         with span("fit"):
+            if request.rough:
+                return wls.rough.sums(phi, W, R, request.classes, request.totals)
             return wls.sums(phi, center, W, R, request.classes, request.totals, request.gram_precision)
 
     def _componentwise(self, X: Array, W: Array, R: Array) -> Sums:

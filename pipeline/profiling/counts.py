@@ -18,7 +18,8 @@ from dataclasses import replace
 
 from pipeline.profiling import counts_outofcore
 from pipeline.profiling.count import Count
-from pipeline.profiling.counts_rounds import CACHED, elsewhere, product, rounds, set_up
+from pipeline.profiling.counts_fits import CACHED
+from pipeline.profiling.counts_rounds import elsewhere, product, rounds, set_up
 from pipeline.profiling.work import Work
 
 __all__ = ["Count", "counts", "hog"]

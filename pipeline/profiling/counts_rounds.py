@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
-from pipeline.backends import triangle
+from pipeline.profiling import counts_fits
 from pipeline.profiling.count import Count
 from pipeline.profiling.work import Work
 
-CACHED = 1 << 18  # numbers of a block of rows that stays in cache, as in backends/cpu/wls.py
-BUFFER = 1 << 22  # numbers of a block of rows that does not, likewise
-NARROW, BLOCK, WIDE = 64, 128, 640  # columns of a block, see columns_of_a_block in backends/cpu/wls_grams.py
-FEW = 192  # columns up to which blocks are narrow
-SHARED_COLUMNS, HALF = (
-    256,
-    352,
-)  # columns of rows up to which classes share products; of a block then, likewise
-GRAMS = 1 << 25  # bytes of Gram matrices that are held at a time, as in backends/cpu/wls.py
-TOGETHER = 12  # classes whose products are weighted together, as in backends/cpu/tiles.py
-SMALL_SYSTEM = triangle.SQUARE  # unknowns up to which a system is small
-FEW_COLUMNS = 64  # columns of a product up to which its rows come in blocks of CACHED numbers, likewise
-PANELS, PANELLED = 4, 1024  # as in backends/gpu/blas.py
+BUFFER = 1 << 22  # numbers of a block of rows that is beyond the cache, as in backends/cpu/wls_blocks.py
+FEW_COLUMNS = (
+    64  # columns of a product up to which its rows come in blocks that stay in cache, see backends/cpu/wls.py
+)
 LINE = {"cpu": 64, "reference": 64, "gpu": 32}  # bytes that come from memory together
 # Passes over (n, J) arrays, over their masks (a byte each) and over (n,) arrays: boosting/loss.py and
 # Partition.advance, expression by expression; backends/gpu/scores.py, kernel by kernel; backends/cpu/scores.py.
@@ -31,7 +21,6 @@ TARGETS_GPU, ADVANCE_GPU, ROWS_GPU = 3, 4, 8
 RESPONSES_CPU, PASSES_CPU = 2, 3  # weights and responses out; scores and values in, scores out: in one pass
 TARGETS_OPERATIONS, ADVANCE_OPERATIONS, ADVANCE_OPERATIONS_ROW = 11, 9, 6
 SHARED = 3  # of those of the targets: exp(score - largest) and its sum, which the loss needs, too
-DELICATE = ("full", "random_features")  # learners whose fits are refined in float32, too
 CHOSEN_PASSES, CHOSEN_OPERATIONS = 34, 9  # over (p, J) sums: learners.Componentwise._chosen
 
 
@@ -58,15 +47,18 @@ def rounds(work: Work) -> dict[str, Count]:
     if work.learner == "componentwise":
         found["sums"], found["solve"] = _componentwise(work)
     else:
-        found["sums"], found["solve"] = sums(work), solve(work)
+        found["sums"], found["solve"] = counts_fits.sums(work), counts_fits.solve(work)
         if work.backend == "reference":  # statsmodels does both in one
             found["solve"] = found.pop("sums") + found["solve"]
-        if work.backend != "reference" and (s == 8 or work.learner in DELICATE or work.rough):
-            found["refine"] = _refine(work)
+        if counts_fits.refined(work):
+            found["refine"] = counts_fits.refine(work)
     found["update"] = targets(work) + _values(work, n) + advance(work, n)
     if work.watched:
         found["validation"] = elsewhere(work, float(work.watched)) + advance(work, float(work.watched))
-    return {name: replace(count, number_bytes=s) for name, count in found.items()}
+    found = {name: replace(count, number_bytes=s) for name, count in found.items()}
+    if "refine" in found:
+        found["refine"] = replace(found["refine"], number_bytes=counts_fits.residual_bytes(work))
+    return found
 
 
 def columns(work: Work, n: float) -> Count:
@@ -97,96 +89,6 @@ def lines_read(p: int, q: int, per_line: int) -> float:
         return chance
 
     return full * (1.0 - spared(per_line)) + (1.0 - spared(rest) if rest else 0.0)
-
-
-def sums(work: Work) -> Count:
-    """Return the work of (X - center)' [R W] and of the Gram matrix of each class."""
-    n, q, f, s = float(work.fit), work.columns, work.fits, work.number_bytes
-    products = n * q * (1 + 4 * f)
-    rows = 6 * n * f  # R and W side by side
-    if work.backend == "gpu":
-        width = (1 + PANELS) / (2 * PANELS) if q >= PANELLED else 1.0
-        passes = (
-            1 + (1 + (PANELS * width if q >= PANELLED else 1)) * f
-        )  # X once; scaled rows written, and read by panels
-        moved = (3 * n * q + rows + passes * n * q + n * f) * s + q * q * f * (s * width + s + 16.0)
-        operations = products + f * n * (2 * q + 2.0 * q * q * width)
-        held = f * (n * q * s + q * q * (8.0 + s))
-    else:
-        together = q <= SMALL_SYSTEM and f > 1 and not one_by_one(work)
-        blocks = math.ceil(q / _columns_of_a_block(work))
-        chunks, pairs = (math.ceil(f / TOGETHER) if together else f), blocks * (blocks + 1) / 2
-        if work.rough:  # two products of numbers in bfloat16 in the time of one
-            operations = products + f * n * q * (q + 1) / 2
-        elif together:
-            operations = products + (chunks / 2 + f) * n * q * (q + 1)
-        else:
-            operations = products + f * n * (2 * q + q * (q + 1))
-        moved = (n * q * blocks * chunks + n * f * (pairs + blocks)) * s
-        if q > SMALL_SYSTEM or (f > 1 and one_by_one(work)):
-            moved += (n * q + rows - n * f * blocks) * s  # the other sums in a pass of their own
-        held = 8.0 * triangle.kept(q) * grams_at_once(work)
-    return Count(moved, operations, held, kind="products", calls=f)
-
-
-def one_by_one(work: Work) -> bool:
-    """Tell whether each class's Gram matrix is added up for itself, see one_by_one in backends/cpu/wls_grams.py."""
-    return work.learner in ("ridge", "full") and SHARED_COLUMNS < work.columns <= SMALL_SYSTEM
-
-
-def _columns_of_a_block(work: Work) -> int:
-    q = work.columns
-    if one_by_one(work):
-        return min(HALF, -(-q // 2))
-    if q > SMALL_SYSTEM or work.fits == 1:
-        return WIDE
-    return NARROW if q <= FEW else BLOCK
-
-
-def grams_at_once(work: Work) -> int:
-    """Return how many Gram matrices `cpu` holds at a time, see classes_at_once in backends/cpu/wls.py."""
-    q = work.columns
-    if q > SMALL_SYSTEM:
-        return 1
-    most = GRAMS // (8 * max(q, 1) ** 2)
-    if one_by_one(work):
-        most = min(most, max(2, work.threads))
-    return min(work.fits, most)
-
-
-def solve(work: Work) -> Count:
-    """Return the work of factorising and solving q equations for each class: Cholesky in float64.
-
-    q^3/3 + q^2/2 + q/6 for the factor, 2 q^2 for its two triangles, q (q + 1) to take the means out and 2 q^2 to
-    scale. ``full`` with no more rows than columns has no such factor: pivoted Cholesky, then a QR of its rank.
-    """
-    q, f = work.columns, work.fits
-    factor = q**3 / 3 + q**2 / 2 + q / 6
-    if work.learner == "full" and work.fit <= q:
-        rank = work.fit
-        factor += 4.0 * q * rank**2 - 4 / 3 * rank**3  # Householder QR, and forming Q
-    operations = factor + 4.0 * q * q + q * (q + 1)
-    # factorised in place (2), solved twice (half a matrix each), made scaled: of half a Gram matrix half a matrix, or
-    # by NumPy in more passes (4, and the diagonal); all in cache if small
-    made = 8.0 if work.backend == "cpu" else 8.0 * 5
-    moved = q * q * (8.0 * 3 + made) if q * q > CACHED else 0.0
-    held = 3 * 8.0 * q * q
-    if work.backend == "cpu":  # in the place of the Gram matrix; in float64 beside it, if that is a triangle
-        held = 8.0 * triangle.kept(q) if q > SMALL_SYSTEM and work.number_bytes == 8 else 0.0
-    return Count(f * moved, f * operations, held, kind="products", calls=f)
-
-
-def _refine(work: Work) -> Count:
-    """Return the work of one step of refinement: residuals from X, their products with X, and a solution."""
-    n, q, f = float(work.fit), work.columns, work.fits
-    passes = (
-        math.ceil(f / grams_at_once(work)) if work.backend == "cpu" else 1
-    )  # for the classes of a request
-    operations = n * q * passes + f * (n * (4 * q + 3) + 2.0 * q * q)
-    moved = (n * q * passes + 2 * n * f) * work.number_bytes
-    if work.backend == "gpu":  # rows and residuals in float64: written, and read by two products
-        moved += 8 * (3 * n * q + 4 * n * f)
-    return Count(moved, operations, 8 * q * f, kind="memory", calls=f)
 
 
 def _componentwise(work: Work) -> tuple[Count, Count]:

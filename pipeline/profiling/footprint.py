@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pipeline.backends import triangle
+from pipeline.backends.host import MAPPED
 from pipeline.errors import ConfigError
-from pipeline.profiling.counts_rounds import grams_at_once
+from pipeline.profiling.counts_fits import factors, grams_at_once
 from pipeline.profiling.work import Work, of_round
 from pipeline.scale import memory
 
@@ -15,6 +16,7 @@ BUFFER = 1 << 22  # numbers of a block of rows that BLAS multiplies, as in backe
 LARGEST = 1 << 30  # bytes of one chunk on a device, as in backends/gpu/memory.py
 SHARE = 0.5  # of the device memory that one step plans for, likewise
 CONTEXT = 600e6  # bytes that the CUDA context and its libraries take
+LINE = 64  # bytes of a vector at most: columns of a round come in panels of that many
 SCORES = (
     6  # arrays of images x classes alive in a round: scores, moved scores, weights, responses, values, labels
 )
@@ -85,49 +87,46 @@ def footprint(work: Work, base: float, host_memory: float, device_memory: float 
     """
     if work.memory_limit and not device_memory:
         return _out_of_core(work, base, host_memory)
-    n, p, q, J = float(work.images), work.features, work.columns, work.classes
+    if device_memory:
+        return _on_device(work, base, host_memory, device_memory)
+    return _here(work, base, host_memory)
+
+
+def _here(work: Work, base: float, host_memory: float) -> Footprint:
+    """Return the needs of a run whose features lie in the memory of the processor that does the work."""
     small, s = work.feature_bytes, work.number_bytes
-    pixels = 0.0 if work.source == "packed" else n * work.pixels
-    features = n * p * small
-    other = float(work.fit) * work.inputs * s if s != small else 0.0  # the type of boosting is another
-    chunk = min(n, IMAGES_AT_ONCE) * (work.pixels * 5.0 + p * small)
-    rows = "pixels, as bytes" if pixels else "pixels stay in the packed file"
-    scores = work.fit * J * s * SCORES
-    gathered = float(work.fit) * q * s if q < work.inputs or work.learner == "random_features" else 0.0
-    if not device_memory:
-        inputs = float(work.inputs)
-        systems = 72.0 * inputs * J
-        if work.learner != "componentwise":  # of many columns a triangle, and in float64 its factor
-            squares = max(grams_at_once(work), 3) * q * q
-            systems = 8.0 * (squares if q <= triangle.SQUARE else triangle.size(q) * (s // 4))
-        if (
-            work.learner == "full" and work.fit <= q
-        ):  # no unique solution: that of least norm, backends/solve.py
-            systems += 8.0 * q * (3 * q + 4 * work.fit)
-        most = BUFFER if q > triangle.SQUARE or work.learner == "random_features" else BUFFER // 4
-        buffers = min(float(most), float(work.fit) * inputs) * 8 * 2
-        held = base + pixels + features
-        needs = [
-            Need("read", base + pixels, 0.0, rows),
-            Need("hog", held + chunk, 0.0, f"{min(work.images, IMAGES_AT_ONCE):,} images at a time"),
-        ]
-        what = "features"
-        if work.components is not None:
-            fewer = n * work.components * small
-            needs.append(Need("reduce", held + max(_components(work), fewer + BUFFER * small), 0.0,
-                              "features, their Gram matrix, eigenvectors"))  # fmt: skip
-            held, what = base + pixels + fewer, "components"
-        needs += [
-            Need("boost", held + other + scores + gathered + max(systems, buffers), 0.0,
-                 f"{what}, scores" + (", columns of the round" if gathered else "")),
-            Need("evaluate", held + work.tested * J * 32.0, 0.0, f"{what}, probabilities"),
-        ]  # fmt: skip
-        return Footprint(tuple(needs), host_memory, 0.0)
+    pixels, features, chunk = _images(work)
+    held = base + pixels + features
+    needs = [
+        Need("read", base + pixels, 0.0, _pixels(pixels)),
+        Need("hog", held + chunk, 0.0, f"{min(work.images, IMAGES_AT_ONCE):,} images at a time"),
+    ]
+    what = "features"
+    if work.components is not None:
+        fewer = float(work.images) * work.components * small
+        needs.append(Need("reduce", held + max(_components(work), fewer + BUFFER * small), 0.0,
+                          "features, their Gram matrix, eigenvectors"))  # fmt: skip
+        held, what = base + pixels + fewer, "components"
+    gathered = [_gathered(work, LINE // s)] * (2 if _meanwhile(work) else 1)
+    notes = ", columns of the round" + " and the next" * (len(gathered) - 1) if gathered[0] else ""
+    rows = _other(work) + _scores(work) + sum(gathered)
+    needs += [
+        Need("boost", held + rows + _systems(work, gathered), 0.0, f"{what}, scores{notes}"),
+        Need("evaluate", held + work.tested * work.classes * 32.0, 0.0, f"{what}, probabilities"),
+    ]
+    return Footprint(tuple(needs), host_memory, 0.0)
+
+
+def _on_device(work: Work, base: float, host_memory: float, device_memory: float) -> Footprint:
+    """Return the needs of a run on a device, in its memory and the host's."""
+    p, q, J, s = work.features, work.columns, work.classes, work.number_bytes
+    pixels, features, chunk = _images(work)
+    other = _other(work)
     room = max(device_memory - CONTEXT, 1.0)
     streamed = features > SHARE * room
     resident = 0.0 if streamed else features
     systems = float(SYSTEMS) * 8 * q * q if work.learner != "componentwise" else 72.0 * p * J
-    must = scores + gathered + systems + (0.0 if streamed else other)
+    must = _scores(work) + _gathered(work) + systems + (0.0 if streamed else other)
     free = max(room - resident - must, 0.0)
     at_once = int(max(1, min(work.fit, min(LARGEST, SHARE * free) // max(q * s, 1))))
     least = min(float(LARGEST), float(at_once) * q * s)
@@ -137,7 +136,7 @@ def footprint(work: Work, base: float, host_memory: float, device_memory: float 
     host = base + CONTEXT + pixels + (features if streamed else 0.0)
     return Footprint(
         (
-            Need("read", base + pixels, 0.0, rows),
+            Need("read", base + pixels, 0.0, _pixels(pixels)),
             Need("hog", host + 2 * chunk, resident + chunk,
                  f"{min(work.images, IMAGES_AT_ONCE):,} images at a time; {where}"),
             Need("boost", host + (other if streamed else 0.0), resident + must + least,
@@ -148,6 +147,59 @@ def footprint(work: Work, base: float, host_memory: float, device_memory: float 
         device_memory,
         streamed,
     )  # fmt: skip
+
+
+def _images(work: Work) -> tuple[float, float, float]:
+    """Return the bytes of all pixels in memory, of the features, and of what is between them at a time."""
+    pixels = 0.0 if work.source == "packed" else float(work.images) * work.pixels
+    each = work.features * work.feature_bytes
+    return pixels, float(work.images) * each, min(work.images, IMAGES_AT_ONCE) * (work.pixels * 5.0 + each)
+
+
+def _pixels(there: float) -> str:
+    return "pixels, as bytes" if there else "pixels stay in the packed file"
+
+
+def _scores(work: Work) -> float:
+    return float(work.fit) * work.classes * work.number_bytes * SCORES
+
+
+def _other(work: Work) -> float:
+    """Return the bytes of the rows in the type of boosting, if that is another than the features'."""
+    s = work.number_bytes
+    return float(work.fit) * work.inputs * s if s != work.feature_bytes else 0.0
+
+
+def _gathered(work: Work, panel: int = 1) -> float:
+    """Return the bytes of the columns of a round, gathered or drawn, in panels of so many."""
+    if work.learner in ("subspace", "random_features"):
+        return float(work.fit) * (-(-work.columns // panel) * panel) * work.number_bytes
+    return 0.0
+
+
+def _meanwhile(work: Work) -> bool:
+    """Tell whether the columns of the round to come are gathered while those of the round before are there."""
+    ahead = work.backend == "cpu" and work.threads > 1 and work.rounds > 1
+    return ahead and work.learner == "subspace"
+
+
+def _systems(work: Work, gathered: list[float]) -> float:
+    """Return the bytes of Gram matrices, of their factors, and of what else is beside the columns of rounds."""
+    q, s, inputs = work.columns, work.number_bytes, float(work.inputs)
+    few = q <= triangle.SQUARE
+    buffers = min(float(BUFFER // 4 if few else BUFFER), float(work.fit) * inputs) * 8 * 2
+    if work.learner == "componentwise":
+        return max(72.0 * inputs * work.classes, buffers)
+    # of many columns a triangle, and in float64 its factor
+    grams = 8.0 * (max(grams_at_once(work), 3) * q * q if few else triangle.size(q) * (s // 4))
+    if work.learner == "full" and work.fit <= q:  # no unique solution: that of least norm, backends/solve.py
+        grams += 8.0 * q * (3 * q + 4 * work.fit)
+    if not few:
+        return max(grams, buffers)
+    # The C library keeps the memory of arrays that are let go of, and finds no room there for somewhat larger ones. It
+    # took as much again: 92 MB in 14 rounds beside 2 x 31 MB, 10,000 rows of 768 columns, and 33 of Gram matrices.
+    left = sum(size for size in (*gathered, grams) if size <= MAPPED)
+    return grams + factors(work) + max(buffers, left)
 
 
 def _components(work: Work) -> float:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pipeline import config
+from pipeline.profiling.counts_fits import residual_bytes
 from pipeline.profiling.footprint import Footprint
 from pipeline.profiling.work import Work
 
@@ -114,7 +115,9 @@ def given(machine: config.Machine, name: str) -> float:
 def number_type(work: Work, stage: str) -> str:
     """Return the type of a stage's arithmetic, "float32" or "float64"."""
     wide = work.number_bytes == 8 and stage.startswith("boost")
-    return "float64" if wide or stage in ("boost/solve", "boost/refine") else "float32"
+    if stage == "boost/refine":
+        wide = residual_bytes(work) == 8
+    return "float64" if wide or stage == "boost/solve" else "float32"
 
 
 def peak(machine: config.Machine, work: Work, stage: str) -> float:

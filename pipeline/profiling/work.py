@@ -133,27 +133,14 @@ def describe(
     components : principal components kept, if known; a share of the variance tells their number only after the fit,
         and until then they are taken to be as many as there can be
     """
-    layout = HogLayout(
-        (cfg.image.height, cfg.image.width),
-        cfg.hog.orientations,
-        (cfg.hog.pixels_per_cell[0], cfg.hog.pixels_per_cell[1]),
-        (cfg.hog.cells_per_block[0], cfg.hog.cells_per_block[1]),
-    )
+    layout = _layout(cfg)
     tested = round(cfg.split.test * images)
     watched = round(cfg.split.validation * (images - tested)) if cfg.classifier.early_stopping else 0
     fit = images - tested - watched
-    learner = cfg.classifier.learner.name
     if cfg.reduce.name is not config.ReduceName.none:
         components = components or cfg.reduce.components or min(fit, layout.n_features)
     p = components or layout.n_features
-    columns = {
-        "subspace": min(cfg.classifier.subspace_size, p),
-        "random_features": cfg.classifier.n_components,
-    }.get(learner, p)
-    small = fit * p <= PROMOTED
-    exact = (
-        cfg.preprocess.name.name in ("none", "stretch") and not cfg.hog.transform_sqrt
-    )  # pixels stay bytes
+    wide = fit * p <= PROMOTED or cfg.classifier.dtype.name == "float64"
     work = Work(
         images=images,
         fit=fit,
@@ -163,31 +150,56 @@ def describe(
         layout=layout,
         preprocess=cfg.preprocess.name.name,
         feature_bytes=4 if cfg.hog.dtype.name == "float32" else 8,
-        number_bytes=8 if small or cfg.classifier.dtype.name == "float64" else 4,
+        number_bytes=8 if wide else 4,
         backend=backend,
         threads=threads,
-        learner=learner,
+        learner=cfg.classifier.learner.name,
         rounds=rounds or cfg.classifier.n_rounds,
-        columns=columns,
+        columns=_columns(cfg, p),
         source=source or cfg.data.name.name,
         files=files[0],
         file_bytes=files[1],
         plots=cfg.plots,
         components=components,
         block_norm=cfg.hog.block_norm,
-        kept_number_bytes=4 if exact and cfg.hog.dtype.name == "float32" else 8,
+        kept_number_bytes=_kept_number_bytes(cfg),
     )
-    if (
-        cfg.scale.name is config.ScaleName.local
-        and backend == "cpu"
-        and learner in ("subspace", "random_features")
-    ):
-        number = "float64" if work.number_bytes == 8 else "float32"
-        begins = backends.get("cpu").wls.rough.begins(fit, columns, work.fits, cfg.classifier.l2, number)
-        work = replace(work, rough=begins)
+    work = replace(work, rough=_rough(cfg, work))
     if cfg.scale.name is not config.ScaleName.outofcore or backend != "cpu":
         return work
     return streamed(replace(work, memory_limit=config.size_in_bytes(cfg.scale.memory_limit or "") or 0))
+
+
+def _layout(cfg: config.Train) -> HogLayout:
+    return HogLayout(
+        (cfg.image.height, cfg.image.width),
+        cfg.hog.orientations,
+        (cfg.hog.pixels_per_cell[0], cfg.hog.pixels_per_cell[1]),
+        (cfg.hog.cells_per_block[0], cfg.hog.cells_per_block[1]),
+    )
+
+
+def _columns(cfg: config.Train, p: int) -> int:
+    """Return the columns of a round, of p features that boosting sees."""
+    drawn = {"subspace": min(cfg.classifier.subspace_size, p), "random_features": cfg.classifier.n_components}
+    return drawn.get(cfg.classifier.learner.name, p)
+
+
+def _kept_number_bytes(cfg: config.Train) -> int:
+    bytes_stay = cfg.preprocess.name.name in ("none", "stretch") and not cfg.hog.transform_sqrt  # of pixels
+    return 4 if bytes_stay and cfg.hog.dtype.name == "float32" else 8
+
+
+def _rough(cfg: config.Train, work: Work) -> bool:
+    """Tell whether fits begin with rough Gram matrices."""
+    if cfg.scale.name is not config.ScaleName.local or work.backend != "cpu":
+        return False
+    if work.learner not in ("subspace", "random_features"):
+        return False
+    precision = "float64" if work.number_bytes == 8 else "float32"
+    return backends.get("cpu").wls.rough.begins(
+        work.fit, work.columns, work.fits, cfg.classifier.l2, precision
+    )
 
 
 def streamed(work: Work, used: int = PROGRAM) -> Work:

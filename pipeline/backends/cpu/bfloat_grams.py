@@ -16,6 +16,7 @@ from pipeline.backends.cpu.vectors import BYTES, ROWS
 SUMS = 1 << 22  # bytes of sums of all segments at most, if there are several
 TASKS = 16  # least number of tasks, if rows and classes allow
 TOGETHER = 256  # columns up to which numbers are packed once for all classes, not once for each
+NUMBERS = 1 << 22  # bytes of these at most: they stay in the cache, rows come in as many sets as that takes
 # Columns on the left, panels on the right and columns of each of these: of a tile, and of one within a panel
 TILE, HALF = ((None,) * 8, (None,) * 2, (None,) * 16), ((None,) * 8, (None,), (None,) * 8)
 
@@ -39,49 +40,83 @@ def grams(X: Panels, W: np.ndarray, center: np.ndarray, xw: np.ndarray, sw: np.n
     """
     if not bfloat_tiles.available():
         raise RuntimeError("this processor has no products of numbers in bfloat16")
-    q, J = X.shape[1], W.shape[1]
-    blocks, panels, _, V = X.data.shape
-    side = panels * V
-    segments = max(1, min(-(-TASKS // J), SUMS // (4 * J * side**2), blocks))
-    bounds = [blocks * i // segments for i in range(segments + 1)]
-    gram = np.empty((J, q, q))
-    tiles: list[Any] = [None] * (segments * J)
-    middle = np.zeros(side, np.float32)
-    middle[:q] = center
-    together = blocks > 1 and side <= TOGETHER
-    given = X.data, np.ascontiguousarray(W.T), np.ones(ROWS, np.float32), middle
-    numbers = np.empty((blocks if together else 0, side * ROWS // 2), np.float32)
-    none = np.zeros((0, 0), np.float32)
-    prepare(_add, *given, numbers, 0, 0, 0, middle, none, TILE, HALF)
+    rows = _Rows(X, W, center)
+    gram = np.empty((W.shape[1], X.shape[1], X.shape[1]))
+    for begin in range(0, rows.blocks, rows.size):
+        rows.add(gram, begin, min(begin + rows.size, rows.blocks))
+    if center.any():
+        c = center.astype(np.float64)
 
-    def add(i: int) -> None:
-        s, j = divmod(i, J)
-        mine = numbers if together else np.empty((1, side * ROWS // 2), np.float32)
-        total, room = np.empty((side, side), np.float32), np.empty(side * ROWS // 2, np.float32)
-        _add(*given, mine, bounds[s], bounds[s + 1], j, room, total, TILE, HALF)
-        if segments == 1:
-            add_up(j, [total])
-        else:
-            tiles[i] = total
+        def about_zero(j: int) -> None:
+            w = xw[:, j]
+            with np.errstate(
+                over="ignore", invalid="ignore"
+            ):  # of sums that are not finite no factor is made
+                gram[j] += np.multiply.outer(c, w - sw[j] * c) + np.multiply.outer(w, c)
 
-    def add_up(j: int, parts: list[np.ndarray]) -> None:
-        mine = gram[j]
-        mine[:] = parts[0][:q, :q]
-        for part in parts[1:]:
-            np.add(mine, part[:q, :q], out=mine)
-        if center.any():
-            c, w, s = center.astype(np.float64), xw[:, j], sw[j]
-            with np.errstate(invalid="ignore"):  # of sums that are not finite; a factor of such is refused
-                mine += np.multiply.outer(c, w - s * c) + np.multiply.outer(w, c)
-
-    parallel = X.size > kernels.SERIAL
-    if together:
-        work = (*given, numbers)
-        kernels.share_rows(lambda a, b: _add(*work, a, b, 0, middle, none, TILE, HALF), blocks, X.size)
-    kernels.share(add, segments * J, parallel)
-    if segments > 1:
-        kernels.share(lambda j: add_up(j, tiles[j::J]), J, parallel)
+        kernels.share(about_zero, len(gram), rows.parallel)
     return gram
+
+
+class _Rows:
+    """Rows whose products are added up, a set at a time: as many as their packed numbers have room."""
+
+    def __init__(self, X: Panels, W: np.ndarray, center: np.ndarray) -> None:
+        self.blocks, panels, _, V = X.data.shape
+        self.side, self.classes, self.count = panels * V, W.shape[1], X.size
+        self.parallel = self.count > kernels.SERIAL
+        middle = np.zeros(self.side, np.float32)
+        middle[: center.size] = center
+        self.given = X.data, np.ascontiguousarray(W.T), np.ones(ROWS, np.float32), middle
+        self.together = self.side <= TOGETHER and self.classes > 1 and self.blocks > 1
+        sets = -(-self.blocks * self.side * ROWS * 2 // NUMBERS) if self.together else 1
+        self.size = -(-self.blocks // sets)
+        self.numbers = self._pairs(self.size if self.together else 0)
+        prepare(_add, *self.given, self.numbers, 0, 0, 0, middle, self._none, TILE, HALF)
+
+    _none = np.zeros((0, 0), np.float32)
+
+    def _pairs(self, blocks: int) -> np.ndarray:
+        return np.empty((blocks, self.side * ROWS // 2), np.float32)
+
+    def add(self, gram: np.ndarray, begin: int, end: int) -> None:
+        """Add the products of blocks begin to end to `gram`; of the first ones write them there."""
+        if self.together:
+            kernels.share_rows(lambda a, b: self._pack(begin + a, begin + b), end - begin, self.count)
+        J, size = self.classes, end - begin
+        segments = max(1, min(-(-TASKS // J), SUMS // (4 * J * self.side**2), size))
+        bounds = [begin + size * i // segments for i in range(segments + 1)]
+        totals: list[Any] = [None] * (segments * J)
+
+        def task(i: int) -> None:
+            s, j = divmod(i, J)
+            total = self._total(j, bounds[s], bounds[s + 1])
+            if segments == 1:
+                add_up(j, [total])
+            else:
+                totals[i] = total
+
+        def add_up(j: int, parts: list[np.ndarray]) -> None:
+            q, mine = gram.shape[1], gram[j]
+            if begin == 0:
+                mine[:] = parts.pop(0)[:q, :q]
+            with np.errstate(over="ignore", invalid="ignore"):
+                for part in parts:
+                    np.add(mine, part[:q, :q], out=mine)
+
+        kernels.share(task, segments * J, self.parallel)
+        if segments > 1:
+            kernels.share(lambda j: add_up(j, totals[j::J]), J, self.parallel)
+
+    def _pack(self, begin: int, end: int) -> None:
+        _add(*self.given, self.numbers, begin, end, 0, self.given[-1], self._none, TILE, HALF)
+
+    def _total(self, j: int, begin: int, end: int) -> np.ndarray:
+        """Return the sums (side, side) of class j over some blocks, float32."""
+        total, weighted = np.empty((self.side, self.side), np.float32), self._pairs(1)[0]
+        numbers = self.numbers if self.together else self._pairs(1)
+        _add(*self.given, numbers, begin, end, j, weighted, total, TILE, HALF)
+        return total
 
 
 @light_part
@@ -106,8 +141,8 @@ def _pack(X, x, factors, start, rows, center, out):
 def _add(data, W, ones, center, numbers, begin, end, c, weighted, total, tile, half):
     """Write to total (side, side), on and above the diagonal, the sums of class c over some blocks.
 
-    Pairs of numbers are in `numbers` for each block, or there is room for those of one. If the total is empty they
-    are written there instead. In `weighted` there is room for a block's pairs of weighted numbers.
+    Pairs of numbers are in `numbers`, which has room for those of a set of blocks, or of one. If the total is empty
+    they are written there instead. In `weighted` there is room for a block's pairs of weighted numbers.
     """
     n, count, V, side = W.shape[1], data.shape[1], data.shape[3], len(total)
     A, B, H = len(tile[0]), len(tile[1]), len(half[2])
@@ -116,7 +151,7 @@ def _add(data, W, ones, center, numbers, begin, end, c, weighted, total, tile, h
     total[:] = 0.0
     for block in range(begin, end):
         start, x, own = block * ROWS, block * count * ROWS * V, len(numbers) == 1
-        right = numbers[0 if own else block]
+        right = numbers[block % len(numbers)]
         rows = ROWS if n - start > ROWS else n - start
         pairs = (rows + 1) // 2
         if own or side == 0:

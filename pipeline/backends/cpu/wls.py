@@ -20,7 +20,7 @@ from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu import wls_large as large
 from pipeline.backends.cpu import wls_rough as rough
 from pipeline.backends.cpu.panels import Panels, as_rows
-from pipeline.backends.cpu.wls_grams import TOGETHER, one_by_one, weighted_sums
+from pipeline.backends.cpu.wls_grams import TOGETHER, mostly_zero, one_by_one, weighted_sums
 from pipeline.backends.cpu.wls_moments import weighted_moments
 from pipeline.backends.protocol import ComponentwiseSums, Sums, WlsFit
 from pipeline.backends.solve import DELICATE, Factor, factorise
@@ -29,9 +29,6 @@ from pipeline.spans import part
 
 Matrix = np.ndarray | Panels
 SMALL_SYSTEM = triangle.SQUARE  # unknowns up to which classes are solved side by side, each on one thread
-SPARSE = (
-    1 / 3
-)  # share of weights that are not zero below which classes are added up one by one: measured .35 at q = 128
 FEW = 64  # columns of a product that are few
 GRAMS = 1 << 25  # bytes of the Gram matrices of small systems that are held at a time
 
@@ -113,10 +110,14 @@ class _Given:
         self.gram_precision = gram_precision
         self.n_columns, self.n_classes = X.shape[1], W.shape[1]
         self.precision = X.dtype.name
-        self.rough = isinstance(X, Panels) and rough.begins(*X.shape, W.shape[1], l2, self.precision)
+        ready = isinstance(X, Panels) and not center.any()
+        self.rough = ready and rough.begins(len(X), X.shape[1], W.shape[1], l2, self.precision)
 
     def sums(self, classes: slice, totals: bool, roughly: bool = False) -> Sums:
-        return sums(*self.rows, classes, totals, rough.PRECISION if roughly else self.gram_precision)
+        X, center, W, R = self.rows
+        if roughly and isinstance(X, Panels):
+            return rough.sums(X, W, R, classes, totals)
+        return sums(X, center, W, R, classes, totals, self.gram_precision)
 
     def residual_sums(self, classes: slice, coef: np.ndarray, intercept: np.ndarray):
         return residual_sums(*self.rows, classes, coef, intercept)
@@ -143,9 +144,7 @@ def sums(
         q, J = X.shape[1], W.shape[1]
         center = center.astype(X.dtype, copy=False)
         first, last, _ = classes.indices(J)
-        sparse = np.count_nonzero(W) < SPARSE * W.size
-        if gram_precision == rough.PRECISION and isinstance(X, Panels) and not (center.any() or sparse):
-            return rough.sums(X, W, R, slice(first, last), totals)
+        sparse = mostly_zero(W)
         if sparse or center.any():
             X = as_rows(X)
         alone = J > 1 and one_by_one(X)
@@ -174,9 +173,7 @@ def _grams(X: Matrix, center: np.ndarray, W: np.ndarray, alone: bool) -> np.ndar
     q, count = X.shape[1], W.shape[1]
     if q == 0 or count == 0:
         return np.zeros((count, q, q))
-    apart = alone or bool(
-        np.count_nonzero(W) < SPARSE * W.size
-    )  # trimmed: each class for itself leaves rows out
+    apart = alone or mostly_zero(W)  # trimmed: each class for itself leaves rows out
     return weighted_sums(X, center, W, panels=q > SMALL_SYSTEM, apart=apart).gram
 
 

@@ -24,6 +24,13 @@ SEGMENTS = (
 
 TOGETHER = 256  # columns of rows up to which classes share the products of two columns
 HALF = 352  # columns of a block at most where there are to be two at least
+# Share of weights that are not zero below which classes are added up one by one: measured .35 at 128 columns
+SPARSE = 1 / 3
+
+
+def mostly_zero(W: np.ndarray) -> bool:
+    """Tell whether so few weights are not zero that each class is added up for itself, of its rows alone."""
+    return bool(np.count_nonzero(W) < SPARSE * W.size)
 
 
 def one_by_one(X: np.ndarray | Panels) -> bool:
@@ -104,7 +111,18 @@ def weighted_sums(
     q, classes = X.shape[1], W.shape[1]
     starts = triangle.starts(q) if panels else np.arange(0, q * q, q)
     gram = np.zeros((classes, triangle.size(q) if panels else q * q))
-    weights, responses = plan.chunked(W), plan.chunked(W[:0] if R is None else R)
+    sums = _add_all(X, center, plan, W, W[:0] if R is None else R, (gram, starts))
+    if not panels:
+        gram = gram.reshape(classes, q, q)
+    if R is None:
+        return Found(gram, np.empty(0), np.empty(0))
+    return Found(gram, *_rest(plan, sums, q, classes))
+
+
+def _add_all(X, center, plan: _Plan, W, R, into: tuple[np.ndarray, np.ndarray]) -> dict[_Product, np.ndarray]:
+    """Add the Gram matrices to `into`, zeros and where their rows begin; return the other sums of each product."""
+    gram, starts = into
+    weights, responses = plan.chunked(W), plan.chunked(R)
     multiply = _multiplier(X, center, plan, weights[0], responses[0])
     sizes = tuple(map(len, plan.shape))
     prepare(gram_kernels.add_to_gram, np.zeros(1), gram, starts, 0, 0, plan.width, sizes, True)
@@ -120,16 +138,11 @@ def weighted_sums(
         turns[one].take(segment, lambda: gram_kernels.add_to_gram(tiles, *place))
 
     tasks = list(itertools.product(plan.products, range(plan.segments)))
-    if (
-        plan.size == 1 and q <= triangle.SQUARE
-    ):  # in turns: then tiles seldom wait for those of the rows before
+    # in turns: then tiles seldom wait for those of the rows before
+    if plan.size == 1 and X.shape[1] <= triangle.SQUARE:
         tasks.sort(key=lambda task: task[1])
     kernels.share(work, len(tasks), parallel=X.size > kernels.SERIAL)
-    if not panels:
-        gram = gram.reshape(classes, q, q)
-    if R is None:
-        return Found(gram, np.empty(0), np.empty(0))
-    return Found(gram, *_rest(plan, sums, q, classes))
+    return sums
 
 
 class _Turns:
