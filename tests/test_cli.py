@@ -294,6 +294,7 @@ MISTAKES = {
     "train rounds=5": "Did you mean 'checkpoint.rounds' or 'classifier.n_rounds'?",
     "train seed=5": "Did you mean 'data.seed' or 'split.seed'?",
     "train classifier.height=5": "Did you mean 'image.height'?",
+    "profile memory=1MB": "memory must be a size of at least 100MB, such as 800MB or 16GB, or null, not '1MB'",
     "train classifier.n_rounds=2.5e0": "classifier.n_rounds: Value '2.5' is not a whole number",
     "train classifier.n_rounds=1e30": "classifier.n_rounds: Value '1e+30' is not a whole number",
     "predict": "model must be given: model=...",

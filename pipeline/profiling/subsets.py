@@ -41,9 +41,9 @@ def write(path: Path, images: datasets.Images, pixels: np.ndarray) -> None:
     labels = images.labels
     if labels is None:
         raise ValueError("the classes of these images are not known")
-    names = {"classes": np.array(images.class_names), "files": np.array(images.paths)}
+    classes, files = np.array(images.class_names), np.array(images.paths)
     with written(path):
-        np.savez(path, images=pixels, labels=labels.astype(np.int32), **names)
+        np.savez(path, images=pixels, labels=labels.astype(np.int32), classes=classes, files=files)
 
 
 def from_packed(data: config.Data, path: Path) -> config.Data:
