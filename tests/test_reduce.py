@@ -348,6 +348,12 @@ def test_train_tells_what_was_reduced(trained, capsys):
     assert (run_dir / "cell_importance.png").exists()
 
 
+def test_one_principal_component_is_told_in_the_singular(tmp_path, capsys):
+    one = config.Reduce(PCA_GROUP, components=1)
+    train.run(settings(config.Train, tmp_path / "run", n=60, reduce=one))
+    assert "; reduced to 1 principal component, " in " ".join(capsys.readouterr().out.split())
+
+
 def test_only_the_images_fitted_to_decide_the_components(trained):
     """Neither held-out nor watched images have a say."""
     from pipeline import datasets
