@@ -48,9 +48,14 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("number", FAULTS)
 @pytest.mark.parametrize(
-    ("name", "line"), [("train", QUICK), ("plan", []), ("benchmark", []), ("evaluate", ["split.folds=2"])]
+    ("name", "line", "number"),
+    [
+        *(("train", QUICK, number) for number in FAULTS),
+        ("plan", [], errno.EFBIG),
+        ("benchmark", [], errno.EFBIG),
+        ("evaluate", ["split.folds=2"], errno.ENOSPC),
+    ],
 )
 def test_notes_that_cannot_be_written_are_named_with_what_to_do(told, monkeypatch, name, line, number):
     """`ulimit -f 1` gave a traceback of Hydra's, a full disk a line without a file."""
