@@ -8,7 +8,6 @@ one serves if the newer is damaged, and is deleted only once a third is whole on
 from __future__ import annotations
 
 import contextlib
-import errno
 import re
 import shlex
 import time
@@ -29,7 +28,7 @@ from pipeline.errors import (
     PipelineError,
     ResumeError,
 )
-from pipeline.files import settle
+from pipeline.files import FULL, settle
 
 FOLDER = "checkpoints"
 FORMAT = "hogboost-checkpoint"
@@ -54,7 +53,6 @@ HARMLESS = frozenset(
     }
 )
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 State = tuple[dict[str, np.ndarray], dict[str, Any]]
 
 
@@ -284,7 +282,7 @@ class Keeper:
         elif isinstance(error, ClusterError):
             told = ClusterError(f"{error}; then {way}")
         elif (
-            isinstance(error, OSError) and error.errno in _FULL
+            isinstance(error, OSError) and error.errno in FULL
         ):  # a library's: this program's are OutputError
             told = OutputError(f"{error.filename or self.run_dir}: {error.strerror}; make room, then {way}")
         return told

@@ -26,7 +26,17 @@ from pipeline.errors import ConfigError, OutputError
 from pipeline.files import atomic, expanded, occupied
 from pipeline.interrupts import Stopped
 from pipeline.messages import hint, is_users, one_line
-from pipeline.overrides import CONF, check, groups_of, quoted, refuse_unused, sorted_out, warn_of_threads
+from pipeline.overrides import (
+    CONF,
+    check,
+    groups_of,
+    in_whole_numbers,
+    lacking,
+    quoted,
+    refuse_unused,
+    sorted_out,
+    warn_of_threads,
+)
 from pipeline.reporting import help as texts
 from pipeline.reporting.stages import Stages
 
@@ -112,7 +122,7 @@ def _command(name: str, arguments: list[str], started: float) -> int:
     if name == "plan":  # a group holds one entry
         overrides = [re.sub(r"^machine=\[", "machines=[", one) for one in overrides]
     sweep = bool({"-m", "--multirun"} & set(flags))
-    overrides = [quoted(override, sweep) for override in overrides]
+    overrides = [quoted(in_whole_numbers(name, override), sweep) for override in overrides]
     check(name, overrides, sweep, extra)
     given = {override.partition("=")[0].lstrip("+") for override in overrides}
     if name == "plan":  # Hydra takes no new key into a group without being told to
@@ -159,9 +169,10 @@ def _run(name: str, arguments: list[str], started: float, notes: str | None) -> 
         cause = error.__cause__ or error
         if outcomes or not isinstance(cause, OSError) or isinstance(cause, HydraException):
             raise
+        folder = "sweep.dir" if {"-m", "--multirun"} & set(arguments) else "run.dir"
         raise OutputError(
-            f"the run folder cannot be written: {error.__cause__ or error}; "
-            "start in a folder that you may write, or give another with hydra.run.dir=..."
+            f"the run folder cannot be written: {cause}; "
+            f"start in a folder that you may write, or give another with hydra.{folder}=..."
         ) from error
     if len(outcomes) > 1:
         from pipeline.reporting.tables import sweep_table
@@ -265,5 +276,7 @@ def _help(name: str, overrides: Sequence[str]) -> str:
     with initialize_config_dir(str(CONF), version_base="1.3"):
         values = OmegaConf.to_container(compose(name, list(overrides)), resolve=False)
     command = COMMANDS[name]
-    rows = list(texts.settings(config.SCHEMAS[name], values))  # type: ignore[arg-type]
+    others = lacking(name)
+    rows = [row for row in texts.settings(config.SCHEMAS[name], values)  # type: ignore[arg-type]
+            if row[0].partition(".")[0] not in others]  # fmt: skip
     return texts.command_help(name, command.about, groups_of(name), rows, command.examples)

@@ -147,8 +147,8 @@ class Profile(Train):
     def __post_init__(self) -> None:
         whole("repeats", self.repeats, 1, 1000)
         check(0.0 < self.budget <= 1e6, "budget", self.budget, "seconds above 0")
-        known = self.memory is None or size_in_bytes(self.memory) is not None
-        check(known, "memory", self.memory, "a size such as 800MB or 16GB, or null")
+        enough = self.memory is None or (size_in_bytes(self.memory) or 0) >= 10**8
+        check(enough, "memory", self.memory, "a size of at least 100MB, such as 800MB or 16GB, or null")
 
 
 @dataclass

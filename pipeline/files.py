@@ -13,6 +13,9 @@ from typing import IO, Any
 
 from pipeline.errors import OutputError
 
+# The disk, the quota or the limit on files is used up.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 def expanded(path: str | Path) -> Path:
     """Return `path` with a leading ``~`` or ``~user`` as the home folder; where there is none, as it stands."""
@@ -101,6 +104,33 @@ def settle(folder: str | Path) -> None:
         raise OutputError(f"{folder} cannot be flushed to the disk: {error.strerror or error}") from error
 
 
+def remedy(error: OSError, another: str = "") -> str:
+    """Return what to do about a file that could not be written; `another` says how to give another folder."""
+    elsewhere = f", or give another folder with {another}" if another else ""
+    if error.errno == errno.EFBIG:
+        return f"raise the limit on the size of files (ulimit -f){elsewhere}"
+    if error.errno in FULL:
+        return f"make room there{elsewhere}"
+    return f"look at its rights and at the disk{elsewhere}"
+
+
+@contextmanager
+def written(path: str | Path, another: str = "hydra.run.dir=...") -> Iterator[None]:
+    """Say which file it is that the block fails to write, and what to do; see :func:`remedy`.
+
+    Raises
+    ------
+    OutputError
+        In place of an OSError of the block.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(
+            f"{path} cannot be written: {error.strerror or error}; {remedy(error, another)}"
+        ) from error
+
+
 @contextmanager
 def atomic(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a temporary file that becomes `path` when the block ends well, and vanishes when it does not.
@@ -156,7 +186,9 @@ def atomic(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
 def _not_written(path: Path, error: OSError, replaced: bool) -> OutputError:
     why = error.strerror or error
     if not replaced:
-        return OutputError(f"{path} cannot be written: {why}; an older file there is unchanged")
+        what = f"; {remedy(error)}" if error.errno in FULL else ""
+        older = "; the older file there is unchanged" if path.is_file() else ""
+        return OutputError(f"{path} cannot be written: {why}{what}{older}")
     return OutputError(
         f"{path} is written, but its folder cannot be flushed to the disk: {why}; a power failure may take it: look at "
         "the disk, and copy it elsewhere"

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from pipeline.errors import PipelineError
+from pipeline.files import FULL, remedy
 from pipeline.groups import ranges
 
 OUT_OF_MEMORY = {
@@ -35,6 +36,7 @@ SYSTEMS = {
         "EPERM",
         "EROFS",
         "ENOSPC",
+        "EFBIG",
         "EDQUOT",
         "EIO",
         "ENAMETOOLONG",
@@ -77,11 +79,12 @@ def one_line(error: BaseException, name: str = "") -> str:
     if isinstance(error, MemoryError) and type(error).__name__ == "OutOfMemoryError":
         return f"out of GPU memory ({' '.join(str(error).split()) or 'no detail'}); {OUT_OF_GPU_MEMORY}"
     if isinstance(error, MemoryError):
-        remedy = OUT_OF_MEMORY.get(name, "close other programs")
-        return f"out of memory ({str(error) or 'no detail'}); {remedy}"
-    if isinstance(error, OSError) and error.filename and error.strerror:
-        name = str(error.filename)
-        return f"{name if len(name) <= 100 else name[:100] + '...'}: {error.strerror}"
+        way = OUT_OF_MEMORY.get(name, "close other programs")
+        return f"out of memory ({str(error) or 'no detail'}); {way}"
+    if isinstance(error, OSError) and error.strerror and (error.filename or error.errno in FULL):
+        where = str(error.filename or "a file of this run")
+        told = f"{where if len(where) <= 100 else where[:100] + '...'}: {error.strerror}"
+        return f"{told}; {remedy(error)}" if error.errno in FULL else told
     for fault in (error.__cause__, error):
         key, message = getattr(fault, "full_key", None), getattr(fault, "msg", None)
         if key and message:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import re
 from collections.abc import Sequence
+from dataclasses import is_dataclass
+from decimal import Decimal
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from pipeline import config
 from pipeline.config import CONF
@@ -27,6 +30,14 @@ CHOICES = {
 }
 LONG = {"-m": "--multirun", "-r": "--run", "-c": "--cfg", "-i": "--info"}
 EXCLUSIVE = {"--run", "--multirun", "--cfg", "--info"}
+# What predict takes from the model.
+OF_THE_MODEL = {
+    "image": "the size of the images",
+    "preprocess": "the preprocessing",
+    "hog": "the HoG features",
+    "reduce": "the reduction",
+    "classifier": "the classifier",
+}
 # Paths and regular expressions are free text: they may hold the characters of Hydra's override grammar.
 FREE_TEXT = {"data.path", "model", "out", "resume", "split.group_by", "scale.store"}
 
@@ -40,6 +51,39 @@ def groups_of(name: str, extra: Path | None = None) -> dict[str, list[str]]:
     names = [key for entry in defaults if isinstance(entry, dict) for key in entry if " " not in key]
     roots = [CONF, *([extra] if extra else [])]
     return {g: sorted(p.stem for root in roots for p in (root / g).glob("*.yaml")) for g in names}
+
+
+def lacking(name: str) -> set[str]:
+    """Return the groups that a command does not have."""
+    return {folder.name for folder in CONF.iterdir() if folder.is_dir()} - {"hydra", *groups_of(name)}
+
+
+def in_whole_numbers(name: str, argument: str) -> str:
+    """Write a whole number such as 1e6 or 20.0, which Hydra takes for a fraction, as one: 1000000.
+
+    Only for settings that are whole numbers; several values of a sweep one by one.
+    """
+    key, equals, value = argument.partition("=")
+    if not equals or key.lstrip("+") not in _whole_keys(config.SCHEMAS[name]):
+        return argument
+    return key + equals + ",".join(_as_whole(one) for one in value.split(","))
+
+
+def _whole_keys(schema: type, prefix: str = "") -> set[str]:
+    found = set()
+    for name, kind in get_type_hints(schema).items():
+        if isinstance(kind, type) and is_dataclass(kind):
+            found |= _whole_keys(kind, f"{prefix}{name}.")
+        elif kind is int or int in get_args(kind):
+            found.add(prefix + name)
+    return found
+
+
+def _as_whole(text: str) -> str:
+    if not re.fullmatch(r"[+-]?(\d+\.\d*|\d+(?=[eE])|\.\d+)([eE][+-]?\d{1,2})?", text):
+        return text
+    number = Decimal(text)
+    return str(int(number)) if abs(number) < 10**18 and number == number.to_integral_value() else text
 
 
 def quoted(argument: str, sweep: bool) -> str:
@@ -108,7 +152,9 @@ def check(name: str, overrides: Sequence[str], sweep: bool, extra: Path | None) 
     from hydra.errors import HydraException
 
     parser, groups = OverridesParser.create(), groups_of(name, extra)
+    others = lacking(name)
     known = set(config.keys(config.SCHEMAS[name])) - {"run_dir"}  # Hydra's run folder: hydra.run.dir
+    known = {key for key in known if key.partition(".")[0] not in others}
     for text in overrides:
         if "=" not in text and not text.startswith("~"):
             meant = _meant(text, name, groups)
@@ -122,10 +168,26 @@ def check(name: str, overrides: Sequence[str], sweep: bool, extra: Path | None) 
                 advice = f"a list is written in square brackets: {key}={LISTS[key]}"
             reason = one_line(error).partition(" expecting ")[0]  # what follows names the grammar's symbols
             raise ConfigError(f"cannot read '{' '.join(text.split())}' ({reason}); {advice}") from error
+        group = override.key_or_group.partition(".")[0]
+        if group in others:
+            raise ConfigError(_no_group(name, group, text))
         _check_sign(text, override, known | set(groups))
         _check_override(override, known, groups, _see(name))
         if override.is_sweep_override() and not sweep and not override.key_or_group.startswith("hydra"):
             raise ConfigError(f"several values in '{text}' need --multirun; for a list, write key=[1,2]")
+
+
+def _no_group(name: str, group: str, text: str) -> str:
+    """Return the message for a group, or a setting in it, of other commands."""
+    text = text.lstrip("+~")
+    if name == "predict" and group in OF_THE_MODEL:
+        why = f"the model fixes {OF_THE_MODEL[group]}"
+    elif name == "evaluate" and group == "scale":
+        why = "it works in memory, where train can do without (predict labels any number of images, chunk by chunk)"
+    else:
+        others = [command for command in config.SCHEMAS if group in groups_of(command)]
+        why = f"that is for {' and '.join([', '.join(others[:-1]), others[-1]] if others[1:] else others)}"
+    return f"{name} has no group '{group}': {why}; leave {text} out"
 
 
 def _is_place(text: str) -> bool:
@@ -177,7 +239,23 @@ def _check_override(override: Any, known: set[str], groups: dict[str, list[str]]
                 choices, near = ", ".join(groups[key]), hint(name, groups[key])
                 raise ConfigError(f"no option '{name}' for {key}; choose one of: {choices}.{near}")
     elif key not in known:
-        raise ConfigError(f"no setting '{key}'.{hint(key, known | set(groups))}{more}")
+        near = _same_name(override, known, groups) or hint(key, known | set(groups))
+        raise ConfigError(f"no setting '{key}'.{near}{more}")
+
+
+def _same_name(override: Any, known: set[str], groups: dict[str, list[str]]) -> str:
+    """Return the question for settings that have the name given, or nearly so, in another group; or nothing."""
+    group, _, last = override.key_or_group.rpartition(".")
+    inner = {key: key.rpartition(".")[2] for key in known if "." in key}
+    names = [last] if group else difflib.get_close_matches(last, set(inner.values()), 3, 0.8)
+    found = sorted(key for key in inner if inner[key] in names)
+    if not found:
+        return ""
+    choices = [f"'{key}'" for key in found[:4]]
+    group, value = found[0].partition(".")[0], override.input_line.partition("=")[2]
+    if len(found) == 1 and value in groups.get(group, ()):
+        choices.insert(0, f"'{group}={value}'")
+    return f" Did you mean {' or '.join(choices)}?"
 
 
 def refuse_unused(name: str, settings: Any, typed: Sequence[str], sweep: bool) -> None:

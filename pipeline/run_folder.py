@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import OutputError
-from pipeline.files import occupied
+from pipeline.files import occupied, written
 
 _SUBDIR = "hydra.output_subdir"
 _NO_NOTES = f"{_SUBDIR}=null"
@@ -64,10 +64,13 @@ def write_notes(cfg: Any, place: Path) -> None:
     with read_write(own.hydra):  # as if it had not been told to write nothing
         own.hydra.output_subdir = place.name
         own.hydra.overrides.hydra = [word for word in own.hydra.overrides.hydra if word != _NO_NOTES]
-    place.mkdir(parents=True, exist_ok=True)
+    with written(place):
+        place.mkdir(parents=True, exist_ok=True)
     notes = {"config": cfg, "hydra": own, "overrides": own.hydra.overrides.task}
     for name, content in notes.items():
-        (place / f"{name}.yaml").write_text(OmegaConf.to_yaml(content), encoding="utf-8")
+        path = place / f"{name}.yaml"
+        with written(path):
+            path.write_text(OmegaConf.to_yaml(content), encoding="utf-8")
 
 
 def sweep_kept(overrides: Sequence[str]) -> AbstractContextManager[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -482,6 +483,15 @@ def test_works_in_cross_validation_and_clone(digits):
         ({"validation_fraction": 1.0}, "validation_fraction"),
         ({"patience": 0}, "patience"),
         ({"class_weight": "even"}, "class_weight"),
+        ({"class_weight": 2.0}, "class_weight"),
+        ({"early_stopping": "no"}, "early_stopping"),
+        ({"early_stopping": "false"}, "early_stopping"),
+        ({"early_stopping": 1}, "early_stopping"),
+        ({"early_stopping": None}, "early_stopping"),
+        ({"warm_start": "yes"}, "warm_start"),
+        ({"verbose": -1}, "verbose"),
+        ({"verbose": "loud"}, "verbose"),
+        ({"verbose": 0.5}, "verbose"),
         ({"dtype": "float16"}, "dtype"),
     ],
     ids=str,
@@ -491,11 +501,27 @@ def test_bad_parameter_is_named(params, word, iris):
         small(**params).fit(*iris) if "learner" not in params else LogitBoostClassifier(**params).fit(*iris)
 
 
+def test_parameters_may_be_of_numpy(iris, capsys):
+    """They come from a grid of values; the state of such a model was no JSON."""
+    X, y = iris
+    given = {
+        "n_rounds": np.int64(3),
+        "early_stopping": np.False_,
+        "warm_start": np.True_,
+        "verbose": np.True_,
+    }
+    given |= {"learning_rate": np.float32(0.5), "gamma": np.array([0.3, 1.0])}
+    model = LogitBoostClassifier(learner="full", random_state=0, **given).fit(X, y)
+    assert "round 3/3" in capsys.readouterr().out
+    arrays, header = model.state()
+    again = LogitBoostClassifier.from_state(arrays, json.loads(json.dumps(header)))
+    assert again.get_params()["early_stopping"] is False
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_state_round_trip_without_pickle(learner, digits, tmp_path):
     """xgboost PR#8632: the model is NumPy arrays and a header; it predicts the same wherever it is loaded."""
-    import json
-
     X, y = digits
     model = small(learner).fit(X, y.astype(str).astype(object))
     arrays, header = model.state()
@@ -559,3 +585,29 @@ def test_features_of_a_tiny_unit_give_the_same_model_or_are_refused(
         return
     with pytest.raises(ValueError, match=rf"X is too small for dtype='{dtype}'.*feature \d+ has variance"):
         model.fit(X * unit, y)
+
+
+@pytest.mark.parametrize("columns", ["independent", "dependent", "of several sizes"])
+@pytest.mark.parametrize(
+    ("learner", "backend"), [("full", "cpu"), ("subspace", "cpu"), ("full", "reference")]
+)
+def test_the_size_of_the_features_does_not_matter(learner, backend, columns):
+    """Of dependent columns times 1e30 the fit was worse than guessing; powers of two change not a bit."""
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(60, 4))
+    y = (Z @ rng.normal(size=(4, 3))).argmax(axis=1)
+    if columns != "independent":
+        Z = np.hstack(
+            [Z, Z[:, :2] * (2.0**40 if columns == "of several sizes" and backend == "cpu" else 1.0)]
+        )
+    model = LogitBoostClassifier(
+        learner=learner, n_rounds=4, l2=0.0, subspace_size=6, backend=backend, random_state=0
+    )
+    plain = model.fit(Z, y).train_loss_
+    fits = {power: clone(model).fit(np.ldexp(Z, power), y) for power in (40, 100, 400, -100, -400)}
+    for power, found in fits.items():
+        np.testing.assert_allclose(found.train_loss_, plain, rtol=1e-7)
+        same = fits[100 if power > 0 else -100]
+        assert found.train_loss_ == same.train_loss_
+        assert np.array_equal(np.ldexp(found.coef_, power), np.ldexp(same.coef_, 100 if power > 0 else -100))
+    np.testing.assert_allclose(clone(model).fit(Z * 1e30, y).train_loss_, plain, rtol=1e-7)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -87,11 +89,11 @@ def test_validation_lies_within_the_training_part():
 @pytest.mark.parametrize(
     ("counts", "options", "words"),
     [
-        ([50, 1], {}, r"class 'c1' has 1 picture, split.test=0.2 needs at least 5 pictures"),
+        ([50, 1], {}, r"class 'c1' has 1 picture, split.test=0.2 needs at least 3 pictures of each class: "),
         ([50, 0], {}, r"class 'c1' has 0 pictures"),
-        ([500, 2], {"test": 0.1}, r"class 'c1' has 2 pictures, split.test=0.1 needs at least 10"),
+        ([500, 2], {"test": 0.1}, r"class 'c1' has 2 pictures, split.test=0.1 needs at least 5 "),
         ([3, 3, 3], {"test": 0.1}, r"9 pictures give parts of 8 and 1 for 3 classes"),
-        ([50, 3], {"test": 0.9}, r"class 'c1' has 3 pictures, split.test=0.9 needs at least 10"),
+        ([50, 3], {"test": 0.9}, r"class 'c1' has 3 pictures, split.test=0.9 needs at least 6 "),
     ],
 )
 def test_a_class_too_small_is_named(counts, options, words):
@@ -99,8 +101,43 @@ def test_a_class_too_small_is_named(counts, options, words):
         split(some(counts), config.Split(**options))
 
 
+@pytest.mark.parametrize(("counts", "share"), [
+    ([20, 2], 0.2), ([20, 1], 0.2), ([200, 2, 3, 201], 0.1), ([9, 1, 8, 2], 0.3), ([5, 2, 61], 0.05), ([50, 3], 0.9),
+    ([7, 7, 1], 0.5), ([4, 25, 1, 1], 0.7),
+])  # fmt: skip
+def test_the_count_the_message_asks_for_is_what_is_needed(counts, share):
+    """Of 20 + 2 pictures it asked for 5 of each class, where 3 do."""
+    for seed in range(3):
+        settings = config.Split(test=share, seed=seed)
+        with pytest.raises(DataError) as caught:
+            split(some(counts), settings)
+        needed = int(re.search(r"needs at least (\d+) pictures of each class: ", str(caught.value))[1])
+        assert needed == 3 or counts != [20, 2]
+        images = some([max(count, needed) for count in counts])
+        for part in split(images, settings):
+            assert np.bincount(images.labels[part], minlength=len(counts)).min() >= 1
+        with pytest.raises(DataError):
+            split(some([max(count, needed - 1) for count in counts]), settings)
+
+
+def test_a_class_of_the_training_part_is_not_taken_for_the_whole():
+    """It said that a class of two pictures had one."""
+    images = some([2, 2, 30])
+    train = split(images, config.Split(test=0.5)).train
+    with pytest.raises(
+        DataError,
+        match=r"class 'c0' has 1 picture in the training part, split.validation=0.1 needs at least \d+ pictures of "
+        r"each class there: add",
+    ):
+        validation_split(images, train, config.Split(validation=0.1))
+    with pytest.raises(
+        DataError, match=r"17 pictures in the training part give parts of 16 and 1 for 3 classes"
+    ):
+        validation_split(some([6, 6, 6]), np.arange(17), config.Split(validation=0.01))
+
+
 @pytest.mark.parametrize("share", [0.1, 0.2, 0.25, 1 / 3, 0.5, 0.7, 0.8])
-def test_the_count_the_message_asks_for_is_enough(share):
+def test_the_inverse_of_the_share_is_always_enough(share):
     needed = int(np.ceil(max(1 / share, 1 / (1 - share)) - 1e-9))
     for seed in range(5):
         parts = split(some([200, needed, 201]), config.Split(test=share, seed=seed))
@@ -115,7 +152,8 @@ def test_validation_and_folds_too_small():
     with pytest.raises(ConfigError, match=r"split\.folds=0"):
         folds(images, config.Split())
     with pytest.raises(
-        DataError, match=r"class 'c2' has 5 pictures, split.validation=0.05 needs at least 20"
+        DataError,
+        match=r"class 'c2' has 5 pictures in the training part, split.validation=0.05 needs at least \d",
     ):
         validation_split(images, np.arange(85), config.Split(validation=0.05))
 
@@ -196,7 +234,7 @@ def test_grouped_folds(sizes, seed, k):
 def test_grouped_validation_needs_two_groups_in_the_training_part():
     images = tracks([[5, 5], [5, 5, 5]])
     outer = split(images, config.Split(group_by=TRACK))
-    with pytest.raises(DataError, match=r"class 'c0' has 1 group, split.validation=0.1"):
+    with pytest.raises(DataError, match=r"class 'c0' has 1 group in the training part, split.validation=0.1"):
         validation_split(images, outer.train, config.Split(group_by=TRACK))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import replace
 from types import SimpleNamespace
@@ -277,14 +278,59 @@ def test_a_gpu_is_advised_if_its_forecast_pays(tmp_path):
 
 def test_short_memory_comes_first_and_gains_no_time(tmp_path, monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=1 << 30))
+    monkeypatch.setattr(module, "resident", lambda: 300_000_000)
     runner = FakeRunner(law)
     run = replace(runner(settings(tmp_path)), recording=SimpleNamespace(memory_peak=900 << 20))
-    first = advise([run], runner, losses=lambda run: FLAT)[0]
-    assert first.predicted_gain == 0.0
-    assert "memory is short" in first.title
-    assert "0.88 GiB of 1.00 GiB" in first.why
+    first, second = advise([run], runner, losses=lambda run: FLAT)[:2]
+    assert first.override.startswith("scale.name=outofcore ")
+    assert first.predicted_memory < 0.7 * (1 << 30)
+    assert second.override.startswith("data.name=packed ")
+    assert second.predicted_gain == 0.0
+    assert second.title.startswith("memory is short: pack the images once")
+    assert "at most 944 MB of 1.1 GB of memory were in use; the pixels are " in second.why
+    assert re.search(r"images at work are held; counted, the run then still needs \d+ MB$", second.why)
     roomy = replace(run, recording=SimpleNamespace(memory_peak=100 << 20))
     assert "memory" not in advise([roomy], runner, losses=lambda run: FLAT)[0].title
+
+
+def test_a_packed_set_comes_first_where_it_suffices(tmp_path, monkeypatch):
+    """Pixels that are most of what is held need no run out of core, which takes longer."""
+    monkeypatch.setattr(module, "resident", lambda: 200_000_000)
+    image = {"pixels_per_cell": [50, 50], "cells_per_block": [2, 2]}
+    cfg = replace(
+        settings(tmp_path),
+        data=config.Data(name=config.DataName.synthetic, n=20_000),
+        image=config.Image(200, 200),
+        hog=config.Hog(**image),
+    )
+    runner = FakeRunner(law)
+    run = replace(runner(cfg), recording=SimpleNamespace(memory_peak=1_000_000_000))
+    first, second = advise([run], runner, memory=1.3e9, losses=lambda run: FLAT)[:2]
+    assert first.override.startswith("data.name=packed ")
+    assert first.why.endswith("images at work are held")
+    assert second.override.startswith("scale.name=outofcore ")
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_a_gpu_of_another_machine_is_said_to_be_one(tmp_path, monkeypatch, here):
+    """It advised backend.name=gpu where there is none, in the words of a change of settings."""
+
+    def choose(name):
+        if not here:
+            raise BackendError("no GPU")
+
+    monkeypatch.setattr(module.backends, "choose", choose)
+    runner = FakeRunner(law)
+    run = runner(settings(tmp_path))
+    first = advise([run], runner, losses=lambda run: FLAT, forecast_gpu=lambda run: (0.1, "a datasheet"))[0]
+    assert first.override == "backend.name=gpu"
+    other = "run it on another machine, one with a GPU: this one has none that can be used"
+    assert first.title == ("compute on a GPU" if here else other)
+    assert first.caveat == (
+        "a forecast: nothing was run on a GPU"
+        if here
+        else "a forecast for that machine: it cannot be tried here"
+    )
 
 
 # ---- trying it ----

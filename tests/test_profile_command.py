@@ -144,7 +144,8 @@ def test_what_cannot_be_measured_is_refused_before_anything_is(tmp_path, more, l
 def test_a_run_that_this_machine_cannot_hold_is_refused_with_a_way(tmp_path, monkeypatch):
     monkeypatch.setattr(profile_checks.machines, "memory", lambda: 10**10)
     with pytest.raises(
-        ConfigError, match=r"needs some 1\d\.\d\d GiB.*add scale=outofcore scale.memory_limit=5000MB"
+        ConfigError,
+        match=r"needs some 1\d GB of memory, and this machine has 10 GB: add scale=outofcore scale.memory_limit=5000MB",
     ):
         profile.run(settings(tmp_path, data=Data(name=DataName.synthetic, n=800_000)))
     assert not (tmp_path / "train").exists()

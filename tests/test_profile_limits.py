@@ -89,8 +89,11 @@ def test_reading_says_what_it_is(tmp_path, monkeypatch):
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):
-    with pytest.raises(OutputError, match=r"cannot be written.*run_dir="):
+    """It advised run_dir=, which is no setting."""
+    with pytest.raises(OutputError, match=r"cannot be written .*; .* another folder with hydra\.run\.dir="):
         limits.disk(tmp_path / "absent")
+    with pytest.raises(OutputError, match=r"cannot be written .*; .* another folder with TMPDIR$"):
+        limits.measure("cpu", tmp_path / "absent", 1, "TMPDIR")
 
 
 def test_the_best_try_counts(monkeypatch):

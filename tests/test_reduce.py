@@ -29,7 +29,9 @@ PCA_GROUP = config.ReduceName.pca
 
 
 @pytest.mark.parametrize(
-    "reducer", [PcaReducer(variance=0.9, dtype="float64"), PcaReducer(components=1)], ids=["share", "one"]
+    "reducer",
+    [PcaReducer(), PcaReducer(variance=0.9, dtype="float64"), PcaReducer(components=1)],
+    ids=["default", "share", "one"],
 )
 def test_it_is_a_scikit_learn_transformer(reducer):
     check_estimator(reducer)
@@ -99,12 +101,18 @@ def test_images_become_reduced_features_in_chunks():
     assert peak < found.nbytes + 0.2 * hog_bytes
 
 
+def test_the_default_is_that_of_the_command():
+    """It could not be fitted: neither components nor variance was given."""
+    X = falling(40, 12)
+    given, told = PcaReducer(variance=config.Reduce(config.ReduceName.pca).variance), PcaReducer()
+    np.testing.assert_array_equal(told.fit_transform(X), given.fit_transform(X))
+    assert told.get_params()["variance"] is None
+    again = PcaReducer.from_state(*told.state())
+    np.testing.assert_array_equal(again.transform(X), told.transform(X))
+
+
 MISTAKES = {
-    "neither": (
-        PcaReducer(),
-        "exactly one of components and variance must be given, not components=None and var",
-    ),
-    "both": (PcaReducer(3, 0.9), "exactly one of components and variance must be given, not components=3"),
+    "both": (PcaReducer(3, 0.9), "components=3 and variance=0.9 cannot both be given: leave one out"),
     "too many": (PcaReducer(11), "components=11 cannot be found in 10 rows of 20 features: give at most 10"),
     "zero": (PcaReducer(0), "components must be an integer of at least 1, not 0"),
     "fraction": (PcaReducer(2.5), "components must be an integer of at least 1, not 2.5"),
@@ -338,6 +346,12 @@ def test_train_tells_what_was_reduced(trained, capsys):
     assert 0.9 < metrics["explained_variance"] < 0.95
     assert list(metrics["seconds"])[-5:-1] == ["reduce", "boost", "evaluate", "save"]
     assert (run_dir / "cell_importance.png").exists()
+
+
+def test_one_principal_component_is_told_in_the_singular(tmp_path, capsys):
+    one = config.Reduce(PCA_GROUP, components=1)
+    train.run(settings(config.Train, tmp_path / "run", n=60, reduce=one))
+    assert "; reduced to 1 principal component, " in " ".join(capsys.readouterr().out.split())
 
 
 def test_only_the_images_fitted_to_decide_the_components(trained):

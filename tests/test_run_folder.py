@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from pipeline import files
+from pipeline import files, messages
+from pipeline.errors import OutputError
 
 QUICK = ["image.height=16", "image.width=16", "hog.pixels_per_cell=[4,4]", "hog.cells_per_block=[2,2]",
          "data=synthetic", "data.n=40", "data.classes=2", "classifier.n_rounds=2", "plots=false"]  # fmt: skip
@@ -36,6 +39,68 @@ def test_hydras_notes_are_those_it_would_write(call):
         assert status == 0, err
         there = sorted(path.name for path in folder.iterdir())
         assert [name for name in there if name in ("config.yaml", "notes", ".hydra")] == found
+
+
+FAULTS = {
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f), or give another folder with hydra.run.dir=...",
+    errno.ENOSPC: "make room there, or give another folder with hydra.run.dir=...",
+    errno.ENXIO: "look at its rights and at the disk, or give another folder with hydra.run.dir=...",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "number"),
+    [
+        *(("train", QUICK, number) for number in FAULTS),
+        ("plan", [], errno.EFBIG),
+        ("benchmark", [], errno.EFBIG),
+        ("evaluate", ["split.folds=2"], errno.ENOSPC),
+    ],
+)
+def test_notes_that_cannot_be_written_are_named_with_what_to_do(told, monkeypatch, name, line, number):
+    """`ulimit -f 1` gave a traceback of Hydra's, a full disk a line without a file."""
+
+    def full(path, *_, **__):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    words = told(name, *line, "hydra.run.dir=here")
+    assert words == (
+        f"pipeline {name}: {Path('here/.hydra/config.yaml').absolute()} cannot be written: {os.strerror(number)}; "
+        f"{FAULTS[number]}"
+    )
+
+
+def test_a_sweep_that_cannot_be_written_is_told_its_own_setting(told):
+    Path("file").write_text("")
+    words = told("train", "-m", *QUICK, "split.seed=0,1", "hydra.sweep.dir=file/x")
+    assert words.endswith("or give another with hydra.sweep.dir=...")
+
+
+def test_a_library_that_meets_a_limit_on_files_makes_no_traceback():
+    for number in files.FULL:
+        error = OSError(number, os.strerror(number))
+        assert messages.is_users(error)
+        assert messages.one_line(error) == f"a file of this run: {error.strerror}; {files.remedy(error)}"
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_an_older_file_is_spoken_of_where_there_is_one(tmp_path, monkeypatch, older):
+    """It said that an older file was unchanged where there never had been one."""
+    if older:
+        (tmp_path / "x").write_text("old")
+
+    def full(descriptor):
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OutputError) as caught, files.atomic(tmp_path / "x") as stream:
+        stream.write("new")
+    end = "; the older file there is unchanged" if older else ""
+    assert str(caught.value) == (
+        f"{tmp_path / 'x'} cannot be written: File too large; raise the limit on the size of files (ulimit -f){end}"
+    )
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"] * older
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -195,3 +197,17 @@ def test_threads_of_workers_elsewhere_are_not_judged_here(caplog, monkeypatch):
     assert not caplog.records
     module_of_words.warn_of_threads(config.Benchmark(threads=2))
     assert caplog.messages[0].startswith("threads=2 is more than the 1 core that this process may use: ")
+
+
+def test_every_setting_that_a_message_names_exists():
+    """A hint named run_dir=, which is none."""
+    known = {key for schema in config.SCHEMAS.values() for key in config.keys(schema)} - {"run_dir"}
+    wrong = []
+    for path in Path(config.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                for key in re.findall(r"(?<![\w.-])([a-z_]+(?:\.[a-z_]+)*)=(?!=)", node.value):
+                    dotted = "." in key and not key.startswith("hydra.") and key != "group.setting"
+                    if key not in known and (dotted or key == "run_dir"):
+                        wrong.append((path.name, key))
+    assert wrong == []

@@ -31,6 +31,10 @@ def _above(value: Any, low: float, high: float = np.inf, inclusive: bool = True)
     return (low <= number if inclusive else low < number) and number <= high and math.isfinite(number)
 
 
+def _truth(value: Any) -> bool:
+    return isinstance(value, bool | np.bool_)
+
+
 def parameters(model: BaseLogitBoost) -> None:
     """Check every constructor parameter; raise ValueError naming the first that cannot be used."""
     choices = {
@@ -45,6 +49,13 @@ def parameters(model: BaseLogitBoost) -> None:
     for name in ("n_rounds", "subspace_size", "n_components", "patience"):
         value = getattr(model, name)
         _number(name, value, numbers.Integral, _above(value, 1), "an integer of at least 1")
+    verbose = int(model.verbose) if _truth(model.verbose) else model.verbose
+    _number(
+        "verbose", verbose, numbers.Integral, _above(verbose, 0), "an integer of at least 0, or True or False"
+    )
+    for name in ("early_stopping", "warm_start"):
+        if not _truth(getattr(model, name)):
+            raise ValueError(f"{name} must be True or False, not {getattr(model, name)!r}")
     rate, z_max, l2, trim = model.learning_rate, model.z_max, model.l2, model.trim
     share = model.validation_fraction
     _number("learning_rate", rate, numbers.Real, _above(rate, 0, 1, False), "above 0 and at most 1")
@@ -52,8 +63,10 @@ def parameters(model: BaseLogitBoost) -> None:
     _number("l2", l2, numbers.Real, _above(l2, 0), "a finite number of at least 0")
     _number("trim", trim, numbers.Real, _above(trim, 0, 1 - 1e-9), "from 0 to below 1")
     _number("validation_fraction", share, numbers.Real, _above(share, 0, 1 - 1e-9, False), "between 0 and 1")
-    if isinstance(model.class_weight, str) and model.class_weight != "balanced":
-        raise ValueError(f"class_weight must be None, 'balanced' or a dict, not {model.class_weight!r}")
+    weights = model.class_weight
+    named = isinstance(weights, str) and weights == "balanced"
+    if not (weights is None or named or isinstance(weights, dict)):
+        raise ValueError(f"class_weight must be None, 'balanced' or a dict, not {weights!r}")
     width_range(model.gamma)
 
 

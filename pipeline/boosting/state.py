@@ -69,7 +69,7 @@ def dump(model: LogitBoostClassifier) -> tuple[dict[str, np.ndarray], dict[str, 
         arrays["step_index"] = np.array([s.index for s in steps])
     params = {k: v for k, v in model.get_params().items() if k not in SKIPPED}
     header = {
-        "params": {k: list(v) if isinstance(v, tuple) else v for k, v in params.items()},
+        "params": {k: _plain(v) for k, v in params.items()},
         "dtype": model.dtype_,
         "seed": model.seed_,
         "n_rounds": model.n_rounds_,
@@ -77,6 +77,13 @@ def dump(model: LogitBoostClassifier) -> tuple[dict[str, np.ndarray], dict[str, 
         "stopped": model.stopped_,
     }
     return arrays, header
+
+
+def _plain(value: Any) -> Any:
+    """Return a parameter as JSON knows it: NumPy's numbers and truth values are Python's."""
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def load(cls: type, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> LogitBoostClassifier:

@@ -105,7 +105,7 @@ def known(cfg: config.Plan, runner: Any) -> tuple[Measured, WorkAt, int]:
 
 def _limits(name: str, folder: Path, threads: int) -> dict[str, Any]:
     """Return what this machine does at best, and how much memory its device has free."""
-    found = limits.measure(name, folder, threads).as_dict()
+    found = limits.measure(name, folder, threads, "TMPDIR").as_dict()  # a temporary folder
     if name == "gpu":
         from pipeline.backends.gpu import memory
 

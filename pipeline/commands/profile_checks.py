@@ -5,7 +5,8 @@ from __future__ import annotations
 from pipeline import config
 from pipeline.errors import ConfigError
 from pipeline.profiling import compare, machines, samples, stacks, sweeps
-from pipeline.profiling.candidates_memory import gib, would_fit
+from pipeline.profiling.candidates_memory import would_fit
+from pipeline.profiling.cause import size
 from pipeline.profiling.footprint import footprint
 from pipeline.profiling.work import PROGRAM, describe
 from pipeline.scale import outofcore
@@ -82,5 +83,5 @@ def _check_memory(cfg: config.Profile, backend: str) -> None:
     found = would_fit(work, PROGRAM, need.host_memory)
     way = f"add {found[0]}" if found is not None else "use fewer images or hog=coarse"
     raise ConfigError(
-        f"this run needs some {gib(need.host)} of memory, and this machine has {gib(need.host_memory)}: {way}"
+        f"this run needs some {size(need.host)} of memory, and this machine has {size(need.host_memory)}: {way}"
     )

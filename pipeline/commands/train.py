@@ -154,7 +154,7 @@ def _tell(
     fewer = ""
     if "components" in content:
         share = tables.percent(content["explained_variance"])
-        fewer = f"; reduced to {content['components']} principal components, {share} of the variance"
+        fewer = f"; reduced to {tables.count(content['components'], 'principal component')}, {share} of the variance"
     if len(class_names) <= 20:
         tables.class_table(scores)
     tables.facts(

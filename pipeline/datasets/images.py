@@ -15,6 +15,7 @@ from pipeline import config
 from pipeline.config import DataName
 from pipeline.datasets.stamps import Stamps
 from pipeline.errors import DataError, OutputError
+from pipeline.files import remedy
 
 Progress = Callable[[int, int], Any]  # progress(done, total), called in the caller's thread
 
@@ -153,7 +154,10 @@ def write_rejected(path: str | Path, rejected: Sequence[Rejected]) -> None:
             writer.writerow(Rejected._fields)
             writer.writerows(rejected)
     except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
+        why = error.strerror or error
+        raise OutputError(
+            f"{path}: cannot be written: {why}; {remedy(error, 'hydra.run.dir=...')}"
+        ) from error
 
 
 def duplicates_across(images: Images, train: np.ndarray, test: np.ndarray) -> list[tuple[str, str]]:

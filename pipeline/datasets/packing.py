@@ -15,7 +15,7 @@ from pipeline import config
 from pipeline.datasets.images import Progress, Rejected
 from pipeline.datasets.source import stream
 from pipeline.errors import ConfigError, DataError, OutputError
-from pipeline.files import expanded, expanded_new
+from pipeline.files import expanded, expanded_new, remedy
 
 _CHUNK = 1024  # pictures in memory at a time
 _COPY = 1 << 20  # bytes
@@ -80,7 +80,8 @@ def pack(
                 arrays |= {"labels": np.concatenate(labels), "classes": np.array(names)}
             size = _write_npz(out, raw, (len(files), image.height, image.width), arrays)
     except OSError as error:
-        raise OutputError(f"out={out}: cannot be written: {error.strerror or error}") from error
+        why = error.strerror or error
+        raise OutputError(f"out={out}: cannot be written: {why}; {remedy(error, 'out=...')}") from error
     return PackReport(out, len(files), names, rejected, perf_counter() - begin, size)
 
 

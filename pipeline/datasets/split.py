@@ -20,6 +20,8 @@ from pipeline.config import DataName
 from pipeline.datasets.images import Images
 from pipeline.errors import ConfigError, DataError
 
+_FAR = 10_000  # pictures of a class: nobody asks for fewer than that by one
+
 
 class Split(NamedTuple):
     """Indices of the two sides, in the order in which the rule drew them."""
@@ -135,12 +137,19 @@ def _labels(images: Images) -> np.ndarray:
 
 def _too_small(images: Images, name: str, count: int, unit: str, setting: str, needed: int) -> str:
     found = unit.removesuffix("s") if count == 1 else unit
+    among = _among(setting)
     remedy = "add pictures, change the setting or remove the class"
     if images.made is DataName.synthetic:
         remedy = "give more with data.n=, fewer classes with data.classes=, or change the setting"
     elif images.made is DataName.digits:
         remedy = "change the setting"
-    return f"class {name!r} has {count} {found}, {setting} needs at least {needed} {unit} of each class: {remedy}"
+    needs = f"{setting} needs at least {needed} {unit} of each class{' there' if among else ''}"
+    return f"class {name!r} has {count} {found}{among}, {needs}: {remedy}"
+
+
+def _among(setting: str) -> str:
+    """Return of what the setting takes a share, unless it is of all pictures."""
+    return " in the training part" if setting.startswith("split.validation") else ""
 
 
 def _more(images: Images) -> str:
@@ -150,9 +159,22 @@ def _more(images: Images) -> str:
     return "give more with data.n= or " if images.made is DataName.synthetic else "add pictures or "
 
 
-def _needed(share: float) -> int:
-    """Return the class size from which a stratified draw surely leaves one picture on each side."""
-    return max(2, math.ceil(1.0 / share - 1e-9), math.ceil(1.0 / (1.0 - share) - 1e-9))
+def _needed(counts: np.ndarray, share: float, seed: int) -> int:
+    """Return the class size from which on this draw leaves a picture of each class on each side.
+
+    How many that takes depends on the other classes: what is left over by rounding goes to the largest remainders.
+    """
+    surely = max(2, math.ceil(1.0 / share - 1e-9), math.ceil(1.0 / (1.0 - share) - 1e-9))
+    needed = surely + 1
+    while needed > 2 and surely < _FAR and _on_both_sides(np.maximum(counts, needed - 1), share, seed):
+        needed -= 1
+    return min(needed, surely)
+
+
+def _on_both_sides(counts: np.ndarray, share: float, seed: int) -> bool:
+    total = int(counts.sum())
+    train = _shares(counts, total - math.ceil(share * total), np.random.RandomState(seed))
+    return bool(((train > 0) & (train < counts)).all())
 
 
 def _stratified(
@@ -165,19 +187,11 @@ def _stratified(
     smallest = int(counts.argmin())
     where = f"{setting}={share}"
     if counts[smallest] < 2:
-        raise DataError(
-            _too_small(
-                images,
-                images.class_names[smallest],
-                int(counts[smallest]),
-                "pictures",
-                where,
-                _needed(share),
-            )
-        )
+        name, needed = images.class_names[smallest], _needed(counts, share, seed)
+        raise DataError(_too_small(images, name, int(counts[smallest]), "pictures", where, needed))
     if min(n_test, len(among) - n_test) < n_classes:
         raise DataError(
-            f"{where}: {len(among)} pictures give parts of {len(among) - n_test} and {n_test} "
+            f"{where}: {len(among)} pictures{_among(setting)} give parts of {len(among) - n_test} and {n_test} "
             f"for {n_classes} classes; "
             f"each part needs at least one picture of each class: {_more(images)}change the share"
         )
@@ -186,7 +200,7 @@ def _stratified(
         missing = np.flatnonzero(np.bincount(labels[part], minlength=n_classes) == 0)
         if missing.size:
             count = int(counts[missing[0]])
-            needed = max(_needed(share), count + 1)
+            needed = max(_needed(counts, share, seed), count + 1)
             name = images.class_names[missing[0]]
             raise DataError(_too_small(images, name, count, "pictures", where, needed))
     return Split(train, test)

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pipeline import backends
 
 KINDS = [np.float64, np.float32]  # features that are taken as they are
+SHARE = 0.95  # of the variance, where nothing is said of how many components to keep: that of reduce=pca
 
 
 class PcaReducer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -24,8 +25,8 @@ class PcaReducer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     components : int or None
         Number of components to keep, at most min(rows, features).
     variance : float or None
-        Keep the fewest components that explain more than this share of the variance, above 0 and below 1. Exactly one
-        of the two must be given.
+        Keep the fewest components that explain more than this share of the variance, above 0 and below 1; with None for
+        both 0.95, with both an error.
     backend : {'cpu', 'gpu', 'reference'}
         Who computes. With ``gpu``, X may be a CuPy array: what `transform` returns then stays on the device.
     dtype : {'float32', 'float64'}
@@ -83,6 +84,7 @@ class PcaReducer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         self._check_parameters()
         home = backends.get(self.backend)
         X = self._matrix(X, reset=True)
+        share = SHARE if self.components is None and self.variance is None else self.variance
         if self.components is not None and self.components > min(X.shape):
             raise ValueError(
                 f"components={self.components} cannot be found in {X.shape[0]} rows of {X.shape[1]} features: "
@@ -90,7 +92,7 @@ class PcaReducer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             )
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # an overflow is told by the error
-                found = home.pca.fit(home.put(X), self.components, self.variance)
+                found = home.pca.fit(home.put(X), self.components, share)
         except np.linalg.LinAlgError as error:
             raise ValueError(
                 f"X cannot be reduced ({error}): its numbers are too large to be squared; scale the features"
@@ -206,10 +208,9 @@ class PcaReducer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return found
 
     def _check_parameters(self) -> None:
-        if (self.components is None) == (self.variance is None):
+        if self.components is not None and self.variance is not None:
             raise ValueError(
-                f"exactly one of components and variance must be given, not components={self.components!r} and "
-                f"variance={self.variance!r}"
+                f"components={self.components!r} and variance={self.variance!r} cannot both be given: leave one out"
             )
         count, share = self.components, self.variance
         if count is not None and (

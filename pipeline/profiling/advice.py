@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from pipeline import config, datasets
-from pipeline.errors import ConfigError, PipelineError
+from pipeline import backends, config, datasets
+from pipeline.errors import BackendError, ConfigError, PipelineError
 from pipeline.processor import usable_cores
 from pipeline.profiling import candidates_memory, held_out, subsets
 from pipeline.profiling.candidates import Candidate, Measured, derived
@@ -37,6 +37,7 @@ def advise(
     *,
     memory: float | None = None,
     forecast_gpu: Gpu | None = None,
+    gpu_here: Callable[[], bool] | None = None,
     losses: Callable[[Run], list[float]] = held_out.losses,
     tell: Tell = quiet,
 ) -> list[Advice]:
@@ -50,6 +51,7 @@ def advise(
     budget_seconds : after these no further candidate is tried, the least promising are left out
     memory : bytes that the run may use; None: what the machine has
     forecast_gpu : what the run would take on a GPU; without it there is no word about GPUs
+    gpu_here : whether this machine has a GPU; None: it is asked
     losses : log-loss on the held-out images after each round of a run
     tell : told what is tried
 
@@ -57,7 +59,7 @@ def advise(
     -------
     list of Advice
         Gains of at least 3 % of the run, the largest first; gains are wall seconds of a warm run. Where memory is
-        short, what to do about it stands first, whatever it costs in time.
+        short, what to do about it stands first, whatever it costs in time: what makes the run fit before what does not.
     """
     run = _measured(runs, losses, memory)
     images = subsets.sample(getattr(runs[-1].trained, "images", None))
@@ -67,7 +69,7 @@ def advise(
     run, tried = _tried(run, [one.seconds for one in runs], images, runner, budget_seconds, tell)
     fresh = {one.override: one for one in derived(run)}  # the same, with the figures of all runs
     found: dict[str, Advice] = {}
-    short = _packed_for_memory(run)
+    short: list[Advice] = []
     for candidate, predicted in tried:
         advice = _advice(fresh.get(candidate.override, candidate), run, predicted)
         if candidate.needed:
@@ -77,10 +79,10 @@ def advise(
         if keys not in found or found[keys].predicted_gain < advice.predicted_gain:
             found[keys] = advice
     if forecast_gpu is not None and run.work.backend != "gpu" and (told := forecast_gpu(run)) is not None:
-        found["backend.name"] = _on_gpu(run, *told)
+        found["backend.name"] = _on_gpu(run, *told, here=(gpu_here or _gpu_here)())
     worth = [one for one in found.values() if one.predicted_gain >= WORTH * run.seconds["all"]]
     worth.sort(key=lambda one: -one.predicted_gain)
-    return short + worth
+    return _short_of_memory(run, short) + worth
 
 
 def _tried(
@@ -163,25 +165,42 @@ def _advice(candidate: Candidate, run: Measured, predicted: Predicted) -> Advice
     )
 
 
-def _on_gpu(run: Measured, seconds: float, words: str) -> Advice:
+def _gpu_here() -> bool:
+    """Tell whether this machine has a GPU that can be used."""
+    try:
+        backends.choose("gpu")
+    except BackendError:
+        return False
+    return True
+
+
+def _on_gpu(run: Measured, seconds: float, words: str, here: bool) -> Advice:
     whole = run.seconds["all"]
     return Advice(
-        "compute on a GPU",
+        "compute on a GPU"
+        if here
+        else "run it on another machine, one with a GPU: this one has none that can be used",
         "backend.name=gpu",
         seconds,
         whole - seconds,
         f"the run takes {whole:.2f} s on backend={run.work.backend}",
         words,
-        "a forecast: nothing was run on a GPU",
+        "a forecast: nothing was run on a GPU"
+        if here
+        else "a forecast for that machine: it cannot be tried here",
     )
 
 
-def _packed_for_memory(run: Measured) -> list[Advice]:
-    """Return what helps where memory is short: read the pixels from a packed set, which is mapped, not held."""
+def _short_of_memory(run: Measured, needed: list[Advice]) -> list[Advice]:
+    """Return what helps where memory is short, what mends it first.
+
+    Beside `needed`, the pixels may be read from a packed set, which is mapped, not held. That costs no time, and comes
+    first where it suffices.
+    """
     if run.peak < candidates_memory.SHORT * run.memory or run.work.memory_limit:
-        return []
+        return needed
     whole = run.seconds["all"]
-    return [
+    packed = [
         replace(
             _advice(candidates_memory.packed(run, one), run, Predicted({}, "counted bytes")),
             predicted_seconds=whole,
@@ -190,6 +209,8 @@ def _packed_for_memory(run: Measured) -> list[Advice]:
         for one in derived(run)
         if one.method == "packed"
     ]
+    suffices = candidates_memory.without_pixels(run) < candidates_memory.SHORT * run.memory
+    return packed + needed if suffices else needed + packed
 
 
 def verify(

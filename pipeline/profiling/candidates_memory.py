@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from pipeline.config import ScaleName
 from pipeline.profiling.candidate import Candidate, Measured
+from pipeline.profiling.cause import size
 from pipeline.profiling.footprint import Footprint, footprint, least_limit
 from pipeline.profiling.work import Work, streamed
 
@@ -52,8 +53,8 @@ def out_of_core(run: Measured) -> Iterator[Candidate]:
         f"scale.name=outofcore scale.memory_limit={limit}",
         EVERYTHING,
         1.0,
-        f"at most {gib(run.peak)} of {gib(run.memory)} of memory were in use; the features are {gib(features)}, "
-        f"the histograms {gib(kept)} on disk, and {there.passes} passes expand {there.block_rows} images at a time",
+        f"at most {size(run.peak)} of {size(run.memory)} of memory were in use; the features are {size(features)}, "
+        f"the histograms {size(kept)} on disk, and {there.passes} passes expand {there.block_rows} images at a time",
         "the same model up to rounding; memory in exchange for time",
         memory=need.host,
         needed=True,
@@ -73,7 +74,7 @@ def in_memory(run: Measured) -> Iterator[Candidate]:
         "scale.name=local",
         EVERYTHING,
         1.0,
-        f"{run.told('expand', 'write')}; in memory the run needs {gib(need.host)} of the {gib(run.memory)} there are",
+        f"{run.told('expand', 'write')}; in memory the run needs {size(need.host)} of the {size(run.memory)} there are",
         "the same model up to rounding; more memory",
         memory=need.host,
     )
@@ -82,13 +83,21 @@ def in_memory(run: Measured) -> Iterator[Candidate]:
 def packed(run: Measured, packing: Candidate) -> Candidate:
     """Return packing as a way to spare memory: pixels of a packed set are mapped, not held."""
     saved = run.work.images * run.work.pixels
+    left = without_pixels(run)
+    alone = "" if left < SHORT * run.memory else f"; counted, the run then still needs {size(left)}"
     return replace(
         packing,
         title=f"memory is short: {packing.title}",
-        why=f"at most {gib(run.peak)} of {gib(run.memory)} of memory were in use; the pixels are {gib(saved)} of them; "
-        f"of a packed set only the {run.cfg.chunk} images at work are held",
+        why=f"at most {size(run.peak)} of {size(run.memory)} of memory were in use; the pixels are "
+        f"{size(saved)} of them; of a packed set only the {run.cfg.chunk} images at work are held{alone}",
         needed=True,
     )
+
+
+def without_pixels(run: Measured) -> float:
+    """Return the bytes that a run whose pixels are mapped has resident at most, measured or counted: the more."""
+    counted = footprint(run.work, run.base, run.memory).host
+    return max(run.peak, counted) - float(run.work.images) * run.work.pixels
 
 
 def limited(work: Work, base: float, memory: float) -> tuple[str, Work] | None:
@@ -101,8 +110,8 @@ def limited(work: Work, base: float, memory: float) -> tuple[str, Work] | None:
     if limit > MOST * memory:
         return None
     text = f"{limit / 1e9:.0f}GB" if limit >= 1e10 else f"{-(-limit // 10**6):.0f}MB"
-    size = round(limit / 1e9) * 10**9 if limit >= 1e10 else int(-(-limit // 10**6)) * 10**6
-    return text, streamed(replace(work, memory_limit=size), int(base))
+    exact = round(limit / 1e9) * 10**9 if limit >= 1e10 else int(-(-limit // 10**6)) * 10**6
+    return text, streamed(replace(work, memory_limit=exact), int(base))
 
 
 def would_fit(work: Work, base: float, memory: float) -> tuple[str, Footprint] | None:
@@ -114,11 +123,6 @@ def would_fit(work: Work, base: float, memory: float) -> tuple[str, Footprint] |
         return None
     need = footprint(found[1], base, memory)
     return (f"scale=outofcore scale.memory_limit={found[0]}", need) if need.fits else None
-
-
-def gib(size: float) -> str:
-    """Return bytes in GiB."""
-    return f"{size / 2**30:.2f} GiB"
 
 
 RULES = (out_of_core, in_memory)

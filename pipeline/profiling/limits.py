@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import ConfigError, OutputError
+from pipeline.files import remedy
 from pipeline.processor import usable_cores
 
 COPIED = 1 << 27  # bytes of source and target of a copy, each: beyond any last-level cache but the largest
@@ -101,7 +102,7 @@ class Limits:
 _OPTIONAL = {"device_copy", "device_product", "to_device", "to_host", "launch", "vector_one"}
 
 
-def measure(backend: str, folder: Path, threads: int) -> Limits:
+def measure(backend: str, folder: Path, threads: int, another: str = "hydra.run.dir=...") -> Limits:
     """Measure this machine; some three seconds.
 
     Parameters
@@ -109,6 +110,7 @@ def measure(backend: str, folder: Path, threads: int) -> Limits:
     backend : "gpu" measures the device too
     folder : on the disk whose reading is measured; a file is made there and removed
     threads : threads of the cpu backend; 0: one per core
+    another : how another folder is given
 
     Raises
     ------
@@ -117,7 +119,7 @@ def measure(backend: str, folder: Path, threads: int) -> Limits:
     """
     cores = usable_cores()
     threads = threads or cores
-    cold, cached, what = disk(folder)
+    cold, cached, what = disk(folder, another=another)
     device: dict[str, Any] = {}
     if backend == "gpu":
         from pipeline.backends.gpu import limits
@@ -209,7 +211,7 @@ def python_call(calls: int | None = None) -> float:
     return best(work) / calls
 
 
-def disk(folder: Path, size: int = FILE) -> tuple[float, float, str]:
+def disk(folder: Path, size: int = FILE, another: str = "hydra.run.dir=...") -> tuple[float, float, str]:
     """Return the bytes per second of reading a file first and again, and what the first is on this system.
 
     Raises
@@ -231,8 +233,8 @@ def disk(folder: Path, size: int = FILE) -> tuple[float, float, str]:
             again = max(_read(file) for _ in range(2))
     except OSError as error:
         raise OutputError(
-            f"{folder}: a file to measure the disk with cannot be written ({error.strerror or error}); "
-            "give a folder with room for 64 MB: run_dir="
+            f"{folder}: a file of {size / 1e6:.0f} MB to measure the disk with cannot be written "
+            f"({error.strerror or error}); {remedy(error, another)}"
         ) from error
     return first, max(first, again), COLD if emptied else CACHED
 

@@ -14,6 +14,7 @@ from pipeline.datasets.folder import scan
 from pipeline.datasets.packed import read_packed
 from pipeline.datasets.whereabouts import resolve
 from pipeline.errors import DataError
+from pipeline.files import written
 
 FEWEST = 10  # images of a class in a sample, if it has so many: every class must be on both sides of a split
 
@@ -94,8 +95,9 @@ def _files(path: Path, data: config.Data, image: config.Image, count: int, folde
         return data
     for i in _chosen(np.array([entry.label for entry in entries]), count):
         target = folder / entries[i].name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(entries[i].path, target)
+        with written(target, "TMPDIR"):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(entries[i].path, target)
     return replace(data, path=str(folder))
 
 
@@ -107,11 +109,12 @@ def _packed(path: Path, data: config.Data, image: config.Image, count: int, fold
         return data
     index = _chosen(images.labels, count)
     target = folder / "sample.npz"
-    np.savez(
-        target,
-        images=images.pixels[index],
-        labels=images.labels[index],
-        classes=np.array(images.class_names),
-        files=np.array([images.paths[i] for i in index]),
-    )
+    arrays = {
+        "images": images.pixels[index],
+        "labels": images.labels[index],
+        "classes": np.array(images.class_names),
+        "files": np.array([images.paths[i] for i in index]),
+    }
+    with written(target, "TMPDIR"):
+        np.savez(target, **arrays)
     return replace(data, path=str(target))

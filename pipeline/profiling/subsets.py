@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline import config, datasets
+from pipeline.files import written
 
 SAMPLE_BYTES = 1 << 28  # of pixels written to time the reading of a packed set
 
@@ -40,13 +41,9 @@ def write(path: Path, images: datasets.Images, pixels: np.ndarray) -> None:
     labels = images.labels
     if labels is None:
         raise ValueError("the classes of these images are not known")
-    np.savez(
-        path,
-        images=pixels,
-        labels=labels.astype(np.int32),
-        classes=np.array(images.class_names),
-        files=np.array(images.paths),
-    )
+    classes, files = np.array(images.class_names), np.array(images.paths)
+    with written(path):
+        np.savez(path, images=pixels, labels=labels.astype(np.int32), classes=classes, files=files)
 
 
 def from_packed(data: config.Data, path: Path) -> config.Data:

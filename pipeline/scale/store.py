@@ -14,7 +14,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from pipeline.errors import ChangedError, OutputError
-from pipeline.files import atomic, occupied
+from pipeline.files import atomic, occupied, remedy
 
 
 class Chunk(NamedTuple):
@@ -229,7 +229,8 @@ def store_folder(path: Path, setting: str, run_dir: Path) -> Iterator[Path]:
             owner.write_text(str(run_dir), "utf-8")
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or error
-            raise OutputError(f"{setting}={path}: the folder cannot be made: {why}") from error
+            what = f"; {remedy(error, f'{setting}=...')}" if isinstance(error, OSError) else ""
+            raise OutputError(f"{setting}={path}: the folder cannot be made: {why}{what}") from error
         yield path
 
 

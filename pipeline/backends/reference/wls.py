@@ -28,6 +28,9 @@ def column_moments(X: np.ndarray, sample_weight: np.ndarray | None = None) -> tu
     return np.where(constant, rows[0], mean), np.where(constant, 0.0, variance)
 
 
+FAR = 20  # powers of two from 1 up to which columns are fitted as they are
+
+
 def gather(X: np.ndarray, columns: np.ndarray, center: np.ndarray) -> np.ndarray:
     """Return X[:, columns] - center[columns], shape (n, q), in the dtype of X."""
     return np.ascontiguousarray(X[:, columns] - center[columns].astype(X.dtype))
@@ -104,9 +107,10 @@ def solve(sums: Sums, l2: float, precision: str) -> tuple[WlsFit, None]:
 
     D, W, R = sums.gram
     q, J = D.shape[1], W.shape[1]
-    design = np.column_stack([np.ones(len(D)), D])
+    unit = _unit(D)
+    design = np.column_stack([np.ones(len(D)), D * unit])
     if l2 > 0.0:
-        design = np.vstack([design, np.column_stack([np.zeros(q), np.sqrt(l2) * np.eye(q)])])
+        design = np.vstack([design, np.column_stack([np.zeros(q), np.sqrt(l2) * unit * np.eye(q)])])
     varying = [int((np.ptp(D[W[:, j] > 0], axis=0) > 0.0).sum()) for j in range(J)]
     coef, intercept, rank = np.zeros((q, J)), np.zeros(J), np.zeros(J, dtype=np.intp)
     for j in range(J):
@@ -117,9 +121,19 @@ def solve(sums: Sums, l2: float, precision: str) -> tuple[WlsFit, None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # statsmodels warns of a singular design; `rank` tells it instead
             result = sm.WLS(z, design, weights=w).fit()
-        intercept[j], coef[:, j] = result.params[0], result.params[1:]
+        intercept[j], coef[:, j] = result.params[0], result.params[1:] * unit
         rank[j] = result.model.rank - 1 if l2 == 0.0 else varying[j]  # statsmodels counts the intercept too
     return WlsFit(coef, intercept, rank, np.zeros(J, dtype=np.intp)), None
+
+
+def _unit(D: np.ndarray) -> float:
+    """Return the power of two that brings numbers far from 1 near it, and 1 for others.
+
+    The pseudo-inverse takes what is smaller by 1e-15 than the largest for nothing: the intercept beside huge columns,
+    or all columns beside the intercept.
+    """
+    power = int(np.frexp(np.abs(D).max(initial=0.0))[1])
+    return float(np.ldexp(1.0, -power)) if abs(power) > FAR else 1.0
 
 
 def refine(factors: None, xr: np.ndarray, sr: np.ndarray, found: WlsFit) -> WlsFit:
