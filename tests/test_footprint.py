@@ -50,11 +50,16 @@ def work_of(learner: str, n: int, p: int, q: int, classes: int) -> Work:
 @pytest.mark.parametrize(
     ("learner", "n", "p", "q", "classes"),
     [
-        ("subspace", 40_000, 300, 256, 10),
         ("subspace", 10_000, 600, 256, 43),
-        ("subspace", 40_000, 300, 128, 2),
         ("random_features", 40_000, 300, 256, 4),
-        ("subspace", 10_000, 800, 512, 20),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ("subspace", 40_000, 300, 256, 10),
+                ("subspace", 40_000, 300, 128, 2),
+                ("subspace", 10_000, 800, 512, 20),
+            )
+        ),
     ],
 )
 def test_a_fit_takes_the_memory_that_is_forecast(learner, n, p, q, classes):

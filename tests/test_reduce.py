@@ -275,7 +275,7 @@ BROKEN = {
     "absent": (lambda arrays, _: arrays.pop("reduce.mean"), "lacks or misstates 'mean'"),
     "no header": (lambda _, header: header.pop("reduce"), "lacks or misstates 'reduce'"),
     "no table": (lambda _, header: header.update(reduce={"size": 3}), "unexpected keyword argument 'size'"),
-    "number": (lambda _, header: header["reduce"].update(components=2), "exactly one of components and variance"),
+    "number": (lambda _, header: header["reduce"].update(components=2), "cannot both be given"),
     "old": (lambda _, header: header.update(version=1), "the classifier takes"),
 }  # fmt: skip
 

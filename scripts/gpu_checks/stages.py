@@ -18,7 +18,7 @@ from pipeline import spans
 from pipeline.boosting import LogitBoostClassifier
 from pipeline.config import Preprocess, PreprocessName
 from pipeline.features import HogLayout
-from pipeline.profiling import counts, counts_rounds
+from pipeline.profiling import counts, counts_fits, counts_rounds
 from pipeline.profiling.count import Count
 from pipeline.profiling.work import Work
 
@@ -160,7 +160,7 @@ def _of_rounds(bench: Bench) -> Iterator[Stage]:
 
 def _fits(learner: str, X: Any, center: Any, W: Any, R: Any, work: Work) -> Iterator[Stage]:
     """Yield a learner's fit at both precisions of the Gram matrix, and the step's values."""
-    wls, count = common.gpu().wls, counts_rounds.sums(work) + counts_rounds.solve(work)
+    wls, count = common.gpu().wls, counts_fits.sums(work) + counts_fits.solve(work)
     for precision in ("full", "tf32"):
         name = f"fit of {learner}" + (", tf32" if precision == "tf32" else "")
         yield Stage(name, lambda p=precision: wls.fit(X, center, W, R, 1.0, p), count)
