@@ -26,15 +26,16 @@ from pipeline.boosting.columns import Columns
 from pipeline.boosting.learners import Subspace
 from pipeline.profiling.counts_rounds import lines_read
 
-PARTS = {  # name: functions of the backend, or of a class
-    "Gram matrices and the other sums": ("wls", ("sums",)),
-    "waiting for the columns": ("columns", ("start", "settle")),
-    "factorising and solving": ("wls", ("solve", "residual_sums", "refine")),
-    "beginning and improving rough fits": ("rough", ("__init__", "improve")),
-    "values of the step": ("wls", ("apply",)),
-    "scores, loss": ("scores", ("advance",)),
-    "weights and responses": ("scores", ("working_response",)),
-}
+PARTS = {  # name: functions of the backend, of its rough fits, or of a class
+    "Gram matrices and the other sums": ((None, "wls", "sums"), (None, "rough", "sums")),
+    "waiting for the columns": ((Columns, "", "start"), (Columns, "", "settle")),
+    "solutions, and improving them": (
+        (Rough, "", "__init__"), (Rough, "", "improve"), (None, "wls", "solve"), (None, "wls", "refine"),
+    ),
+    "residuals": ((None, "wls", "residual_sums"),),
+    "values of the step": ((None, "wls", "apply"),),
+    "scores, loss, weights, responses": ((None, "scores", "advance"), (None, "scores", "working_response")),
+}  # fmt: skip
 REST, ROUND = "the rest, in Python", "round"
 
 
@@ -42,9 +43,10 @@ REST, ROUND = "the rest, in Python", "round"
 def timed(backend: Any, spent: dict[str, float]) -> Iterator[None]:
     """Let the functions of PARTS add their seconds to `spent`."""
     before = []
-    for part, (module, functions) in PARTS.items():
-        owner = {"columns": Columns, "rough": Rough}.get(module) or getattr(backend, module)
-        for name in functions:
+    modules = {"wls": backend.wls, "rough": backend.wls.rough, "scores": backend.scores}
+    for part, functions in PARTS.items():
+        for kind, module, name in functions:
+            owner = kind or modules[module]
             before.append((owner, name, getattr(owner, name)))
             setattr(owner, name, clocked(before[-1][2], spent, part))
     try:

@@ -10,7 +10,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from pipeline.backends.cpu.vectors import BYTES, REGISTERS, ROWS, Vectors, lanes, pointer, row_of
+from pipeline.backends.cpu.vectors import REGISTERS, ROWS, Vectors, lanes, pointer, row_of
 
 
 @functools.cache
@@ -132,19 +132,19 @@ def add_product_tile(typingctx, data, d, values, w, step, rows, total, t, pitch,
 def subtract_rows(typingctx, S, i, k, first, last, rows, depth):
     """Subtract from S[i, first:last] the sum over m < depth of S[k + m, i] S[k + m, first:last]; so of rows below.
 
-    S is float64 in C order; from `first` to `last` there are whole vectors. As loops the compiler would not make
-    vectors of it: for all it knows the rows overlap.
+    S, float32 or float64, is in C order; from `first` to `last` there are whole vectors. As loops the compiler would
+    not make vectors of it: for all it knows the rows overlap.
 
     Parameters
     ----------
     rows, depth : tuples as long as there are rows from `i` on, and as there are rows to subtract
     """
-    D = BYTES // 8
+    D = lanes(np.dtype(S.dtype.name))
     index = types.intp
     signature = types.void(S, index, index, index, index, rows, depth)
 
     def codegen(context, builder, signature, values):
-        whole, v = signature.args[0], Vectors(context, builder, types.float64)
+        whole, v = signature.args[0], Vectors(context, builder, S.dtype)
         i, k, first, last = values[1:5]
 
         def some(begin, count):
@@ -164,7 +164,7 @@ def subtract_rows(typingctx, S, i, k, first, last, rows, depth):
                 for pair in zip(mine, loaded, strict=True):
                     value = v.add(pair, value)
                 stored = builder.store(value, builder.bitcast(v.at(row, j), v.type.as_pointer()))
-                stored.align = 8
+                stored.align = np.dtype(S.dtype.name).itemsize
         return context.get_dummy_value()
 
     return signature, codegen

@@ -118,7 +118,8 @@ class Rough:
         self._factors: list[Factor] = []
         self._found: Any = None
         if len(xr) <= wls_systems.MOST:
-            found = self._found = wls_systems.solve_regular(gram, xr, xw, sr, sw, l2, EPS, keep=True)
+            given = gram, xr, xw, sr, sw, l2, EPS
+            found = self._found = wls_systems.solve_regular(*given, keep=True, dtype="float32")
             self.coef, self.intercept, self._scale = found.coef, found.intercept, found.scale
             self.lost, margin = ~found.regular, found.margin
         else:

@@ -9,6 +9,7 @@ import numpy as np
 from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu.jit import light_part, light_summing_kernel, light_summing_part, prepare
 from pipeline.backends.cpu.value_tiles import subtract_rows
+from pipeline.backends.cpu.vectors import BYTES, lanes
 from pipeline.backends.solve import Factor, varies
 
 MOST = 256  # unknowns up to which this is faster than LAPACK: a system lies in the second-level cache
@@ -28,7 +29,7 @@ class Solved(NamedTuple):
     coef, intercept : float64 (q, classes), (classes,)
     margin : float64 (classes,), as in :class:`pipeline.backends.solve.Factor`
     scale : float64 (classes, q), likewise
-    factors : float64 (classes, q, more than q), the upper triangles and other columns; or empty
+    factors : (classes, q, more than q), the upper triangles and other columns; or empty
     """
 
     regular: np.ndarray
@@ -55,6 +56,7 @@ def solve_regular(
     l2: float,
     eps: float,
     keep: bool,
+    dtype: str = "float64",
 ) -> Solved:
     """Solve the normal equations of each class, as :func:`pipeline.backends.solve.factorise` and its factor do.
 
@@ -66,6 +68,7 @@ def solve_regular(
     l2 : penalty on the coefficients
     eps : relative rounding error of the products in `gram`
     keep : whether the factors are wanted
+    dtype : of the factors
     """
     count, q = gram.shape[:2]
     raw = np.ascontiguousarray(gram.diagonal(axis1=1, axis2=2))
@@ -76,18 +79,19 @@ def solve_regular(
     regular = (sw > 0.0) & (varies(variance, raw, eps) & np.isfinite(variance)).all(axis=1)
     used = np.where(regular[:, None], variance + l2, 1.0)
     scale = 1.0 / np.sqrt(used)
-    width = -(-(q + 1) // SIDE) * SIDE  # the right-hand side is one more column
-    factors = np.zeros((count if keep else 0, q, width))
+    unit = max(SIDE, lanes(np.dtype(dtype)))
+    width = -(-(q + 1) // unit) * unit  # the right-hand side is one more column
+    factors = np.zeros((count if keep else 0, q, width), dtype)
     least = np.zeros(count)
     given = gram, mine, safe, scale, l2, right, regular
     parallel = count * q**3 > WORTH
     tasks = count if parallel else min(count, 1)
 
     def task(i: int) -> None:
-        room = np.zeros((0 if keep else q, width))
+        room = np.zeros((0 if keep else q, width), dtype)
         _solve(*given, factors, room, least, count * i // tasks, count * (i + 1) // tasks)
 
-    prepare(_solve, *given, factors, np.zeros((0, width)), least, 0, 0)
+    prepare(_solve, *given, factors, np.zeros((0, width), dtype), least, 0, 0)
     kernels.share(task, tasks, parallel)
     regular &= least**2 > max(q, 8) * eps
     beta = right * scale
@@ -120,9 +124,17 @@ def divide(
 
 
 @light_part
+def unit_of(S):
+    """Return the numbers that rows begin at a multiple of."""
+    V = BYTES // S.itemsize
+    return V if V > SIDE else SIDE
+
+
+@light_part
 def factorise_rows(S, k, last):
     """Factorise rows k:last of S, from which the rows above are subtracted; return the smallest pivot, or 0."""
     width, smallest = S.shape[1], np.inf
+    first = k // unit_of(S) * unit_of(S)
     for i in range(k, last):
         row = S[i]
         if not row[i] > 0.0:
@@ -132,7 +144,7 @@ def factorise_rows(S, k, last):
         for j in range(i, width):
             row[j] /= pivot
         for other in range(i + 1, last):
-            subtract_rows(S, other, i, k, width, ONE, ONE)
+            subtract_rows(S, other, i, first, width, ONE, ONE)
     return smallest
 
 
@@ -152,9 +164,9 @@ def _solve(gram, xw, sw, scale, l2, right, regular, factors, room, least, begin,
     """Overwrite `right` (classes, q) with solutions, and `least` with the smallest diagonal number of the factor, or 0.
 
     With the right-hand side as a column more, its forward substitution is part of the factorisation. Rows are worked on
-    from a multiple of SIDE on, and to one, so that no loop has a remainder.
+    from a multiple of SIDE on, or of a vector's numbers, and to one, so that no loop has a remainder.
     """
-    q, width = right.shape[1], factors.shape[2]
+    q, width, unit = right.shape[1], factors.shape[2], unit_of(factors)
     for c in range(begin, end):
         if not regular[c]:
             continue
@@ -173,9 +185,9 @@ def _solve(gram, xw, sw, scale, l2, right, regular, factors, room, least, begin,
             if smallest == 0.0:
                 break
             for i in range(k + SIDE, q - 1, 2):
-                subtract_rows(S, i, k, i // SIDE * SIDE, width, TWO, ALL)
+                subtract_rows(S, i, k, i // unit * unit, width, TWO, ALL)
             if k + SIDE < q and q % 2 == 1:
-                subtract_rows(S, q - 1, k, (q - 1) // SIDE * SIDE, width, ONE, ALL)
+                subtract_rows(S, q - 1, k, (q - 1) // unit * unit, width, ONE, ALL)
         least[c] = smallest
         if smallest > 0.0:
             back_substitute(S, x)
