@@ -206,6 +206,33 @@ CASES = {  # changes, penalty, ladder, and whether the fit to float32 rows is ne
 
 
 @pytest.mark.parametrize("case", CASES)
+def test_who_is_far_ahead_waits_for_the_turn_before():
+    turns, taken, done = wls_grams._Turns(), [], threading.Event()
+
+    def ahead():
+        for number in (1, 2, 3):
+            turns.take(number, lambda number=number: taken.append(number))
+        done.set()
+
+    other = threading.Thread(target=ahead)
+    other.start()
+    assert not done.wait(0.2)
+    assert list(turns._waiting) == [1]  # the second waits with its tiles in hand
+    turns.take(0, lambda: taken.append(0))
+    other.join(60)
+    assert taken == [0, 1, 2, 3]
+
+
+def test_nobody_waits_for_one_that_failed():
+    turns = wls_grams._Turns()
+    other = threading.Thread(target=turns.take, args=(5, lambda: None))
+    other.start()
+    with pytest.raises(ValueError, match="no sums"), turns.unless_failed():
+        raise ValueError("no sums")
+    other.join(60)
+    assert not other.is_alive()
+
+
 def test_panels_give_the_fits_of_squares(monkeypatch, case):
     """In float64 the very fits; in float32 fits that are as exact."""
     changes, l2, ladder, near = CASES[case]
