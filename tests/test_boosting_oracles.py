@@ -157,9 +157,9 @@ def test_componentwise_run_long_equals_full():
     "params",
     [
         {},
-        {"learner": "full", "n_rounds": 20},
+        pytest.param({"learner": "full", "n_rounds": 20}, marks=pytest.mark.slow),
         {"learner": "ridge", "n_rounds": 20},
-        {"learner": "componentwise", "n_rounds": 40},
+        pytest.param({"learner": "componentwise", "n_rounds": 40}, marks=pytest.mark.slow),
         {"learner": "random_features", "n_rounds": 20, "n_components": 32},
         {"dtype": "float64", "n_rounds": 20},
     ],

@@ -323,7 +323,7 @@ def test_sigterm_ends_the_run_and_its_workers_in_one_line(tmp_path):
     assert not list(tmp_path.rglob("*.part"))
 
 
-@pytest.mark.parametrize("when", ["hog", "predict"])
+@pytest.mark.parametrize("when", ["hog", pytest.param("predict", marks=pytest.mark.slow)])
 def test_a_scheduler_lost_before_any_round_is_told_with_what_to_do(call, monkeypatch, tmp_path, when):
     """In HoG there is no checkpoint to go on from; predict has none ever."""
     from pipeline.scale import dask_predict

@@ -52,7 +52,8 @@ FIT = {
 
 
 @pytest.mark.parametrize(("what", "dtype", "wanted"), [
-    ("gray", "uint8", BLOCKS | {"fast_nine", "reflect", "accumulate_nine", "fold_columns"}),
+    pytest.param("gray", "uint8", BLOCKS | {"fast_nine", "reflect", "accumulate_nine", "fold_columns"},
+                 marks=pytest.mark.slow),
     pytest.param("gray", "float32", BLOCKS | GENERAL | GRAY | DOUBTS, marks=pytest.mark.slow),
     pytest.param("colour", "float32", BLOCKS | GENERAL | DOUBTS | COLOUR, marks=pytest.mark.slow),
     pytest.param("fit", "float64", FIT, marks=pytest.mark.slow),

@@ -476,6 +476,7 @@ def survive(settings, tmp_path, seed, plan, longest=6.0):
 
 
 @needs_signals
+@pytest.mark.slow  # 12 s
 def test_three_kills(tmp_path):
     plan = [("writing", signal.SIGKILL), ("boosting", signal.SIGTERM), ("any time", signal.SIGKILL)]
     rounds = ["classifier.n_rounds=80", "classifier.subspace_size=64"]  # as many as outlast the first two

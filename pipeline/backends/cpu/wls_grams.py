@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +24,6 @@ SEGMENTS = (
 
 TOGETHER = 256  # columns of rows up to which classes share the products of two columns
 HALF = 352  # columns of a block at most where there are to be two at least
-AHEAD = 1  # segments whose tiles may wait for those of the rows before
 # Share of weights that are not zero below which classes are added up one by one: measured .35 at 128 columns
 SPARSE = 1 / 3
 
@@ -134,11 +132,10 @@ def _add_all(X, center, plan: _Plan, W, R, into: tuple[np.ndarray, np.ndarray]) 
     def work(i: int) -> None:
         one, segment = tasks[i]
         tiles, rows = np.empty(plan.numbers(one.same)), plan.bounds[segment : segment + 2]
+        multiply(weights[one.chunk], responses[one.chunk], *rows, one, tiles, sums[one][segment])
         mine = gram[one.chunk * plan.size : (one.chunk + 1) * plan.size]
         place = mine, starts, one.a, one.b, plan.width, sizes, segment == 0
-        with turns[one].unless_failed():
-            multiply(weights[one.chunk], responses[one.chunk], *rows, one, tiles, sums[one][segment])
-            turns[one].take(segment, lambda: gram_kernels.add_to_gram(tiles, *place))
+        turns[one].take(segment, lambda: gram_kernels.add_to_gram(tiles, *place))
 
     tasks = list(itertools.product(plan.products, range(plan.segments)))
     # in turns: then tiles seldom wait for those of the rows before
@@ -149,48 +146,27 @@ def _add_all(X, center, plan: _Plan, W, R, into: tuple[np.ndarray, np.ndarray]) 
 
 
 class _Turns:
-    """Calls in the order of their numbers, from 0 on, each by whoever is there when its turn has come.
-
-    Numbers are handed out in their order, so somebody is at work on the next one as long as nobody failed.
-    """
+    """Calls in the order of their numbers, from 0 on, each by whoever is there when its turn has come."""
 
     def __init__(self) -> None:
-        self._changed, self._waiting = threading.Condition(), dict[int, Callable[[], None]]()
-        self._next, self._busy, self._failed = 0, False, False
-
-    @contextlib.contextmanager
-    def unless_failed(self) -> Iterator[None]:
-        """Let nobody wait for the turn of one that raised an error."""
-        try:
-            yield
-        except BaseException:
-            with self._changed:
-                self._failed = True
-                self._changed.notify_all()
-            raise
+        self._lock, self._waiting = threading.Lock(), dict[int, Callable[[], None]]()
+        self._next, self._busy = 0, False
 
     def take(self, number: int, work: Callable[[], None]) -> None:
-        """Call `work` now, and what waits for it, or leave it to the one whose call is at work or awaited.
-
-        Who is more than AHEAD of the next turn waits: where another program had taken a core from the thread whose turn
-        it was, the tiles of eight segments came to a quarter of X.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: self._failed or number <= self._next + AHEAD)
+        """Call `work` now, and what waits for it, or leave it to the one whose call is at work or awaited."""
+        with self._lock:
             self._waiting[number] = work
-            if self._busy or self._failed:
+            if self._busy:
                 return
             self._busy = True
         while True:
-            with self._changed:
+            with self._lock:
                 turn = self._waiting.pop(self._next, None)
                 if turn is None:
                     self._busy = False
                     return
-            turn()
-            with self._changed:
                 self._next += 1
-                self._changed.notify_all()
+            turn()
 
 
 def _multiplier(X, center, plan: _Plan, W: np.ndarray, R: np.ndarray) -> Callable[..., None]:

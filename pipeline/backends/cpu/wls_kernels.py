@@ -107,6 +107,10 @@ def share_rows(work: Callable[[int, int], None], rows: int, size: int) -> None:
     _on_threads(lambda i: work(bounds[i], bounds[i + 1]), threads)
 
 
+def _nothing(i: int) -> None:
+    """Do nothing: there is no task left."""
+
+
 class Shared:
     """Calls of work(0) to work(count - 1), each once, handed out one by one.
 
@@ -148,6 +152,8 @@ class Shared:
             except BaseException:  # an interrupt: nobody may write any more when the caller hears of it
                 wait(begun)
                 raise
+            # What was cancelled stays in the pool's queue until a thread comes by: arrays of the work must not
+            self._work = _nothing
         for other in begun:
             other.result()
 
