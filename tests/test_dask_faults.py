@@ -243,6 +243,7 @@ def test_a_cluster_that_hangs_or_is_closed_is_told(monkeypatch):
 # ---- a scheduler that is lost; a run that goes on ----
 
 
+@pytest.mark.slow
 def test_a_lost_scheduler_ends_the_run_and_it_goes_on_to_the_same_model(call, monkeypatch, tmp_path, way):
     """Scheduler and workers are processes; the scheduler is killed while the fifth order is on its way."""
     from pipeline.scale.dask_crew import Crew

@@ -87,6 +87,7 @@ def test_a_constant_image_gives_zeros(norm):
     cases.test_a_constant_image_gives_zeros(KERNELS, norm)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(cases.batches(), st.sampled_from(["float32", "float64"]), st.sampled_from(SCHEDULES), st.booleans())
 def test_parity_property(batch, dtype, schedule, split):

@@ -47,7 +47,7 @@ GRAY, DOUBTS = {"convert", "folded_gradient", "vertical"}, {"set_aside", "count_
 COLOUR = {"strongest", "gradient", "fold", "settle"}
 FIT = {
     "_sum_rows", "_gather", "add_panel_products", "add_to_gram", "_solve", "factorise_rows", "back_substitute",
-    "_add_products", "_write_values", "_advance_rows", "move_rows",
+    "_add_products", "_write_values", "_advance_rows", "move_rows", "unit_of",
 }  # fmt: skip
 
 

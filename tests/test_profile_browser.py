@@ -117,6 +117,7 @@ def test_text_in_plots_can_be_read_at_both_widths(opened, width, shown, hidden):
     assert min(heights) >= 11
 
 
+@pytest.mark.slow
 def test_names_in_the_roofline_do_not_cover_each_other(opened):
     for name in ("digits", "gpu"):
         for width in (1280, 400):

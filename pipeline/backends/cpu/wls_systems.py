@@ -166,7 +166,7 @@ def _solve(gram, xw, sw, scale, l2, right, regular, factors, room, least, begin,
     With the right-hand side as a column more, its forward substitution is part of the factorisation. Rows are worked on
     from a multiple of SIDE on, or of a vector's numbers, and to one, so that no loop has a remainder.
     """
-    q, width, unit = right.shape[1], factors.shape[2], unit_of(factors)
+    q, width, unit = right.shape[1], factors.shape[2], unit_of(room)
     for c in range(begin, end):
         if not regular[c]:
             continue
