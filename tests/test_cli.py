@@ -579,6 +579,7 @@ def test_scripts_are_executable_and_constraints_name_no_registry():
     assert not re.search(r"https?://|--(extra-)?index-url|@ ", text)
 
 
+@pytest.mark.slow
 def test_a_wheel_works_without_the_checkout(tmp_path):
     command = [
         sys.executable,

@@ -57,6 +57,7 @@ def way(request, monkeypatch):
     return request.param
 
 
+@pytest.mark.slow
 def test_workers_killed_while_reading_and_in_a_round(monkeypatch, way):
     """Of three workers one dies in HoG, one in mid-round, and the third ends with the model of an undisturbed run."""
     cfg = dask_runs.settings("subspace", "float64", 600, 4)

@@ -188,6 +188,7 @@ def test_a_run_without_listeners_is_a_train_run(tmp_path):
     assert spans.span("a") is spans.span("b")
 
 
+@pytest.mark.slow
 def test_a_profile_of_the_gpu_backend(machine, gpu, tmp_path, monkeypatch):
     """Under the double: device seconds, copies with their bytes, and the profiler told when to look."""
     from pipeline.backends.gpu import limits as gpu_limits

@@ -523,6 +523,7 @@ def test_a_signal_is_one_line_with_the_command_that_goes_on(tmp_path, name, word
 
 
 @needs_signals
+@pytest.mark.slow
 def test_a_file_too_large_for_the_disk(tmp_path):
     """Checkpoints fit, the model does not: the system refuses it as a full disk would, and the run goes on later."""
     import resource
