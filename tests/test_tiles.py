@@ -337,7 +337,7 @@ def test_counts_know_the_blocks():
     assert counted.GRAMS == wls.GRAMS
     assert counted.SIDE_BY_SIDE == wls_systems.MOST
     assert (counted.ROUNDED_ONCE, counted.NUMBERS) == (bfloat_grams.TOGETHER, bfloat_grams.NUMBERS)
-    assert len(tiles.gram_shape(12, np.dtype("float32"))[0]) == counted.TOGETHER
+    assert wls.classes_together == (12 if tiles.SHARED else 1)
 
 
 @pytest.mark.parametrize(("learner", "q"), [

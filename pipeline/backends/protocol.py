@@ -124,6 +124,7 @@ class WlsModule(Protocol):
     """``wls.py``."""
 
     rough: Any  # ``wls_rough`` of the cpu backend: fits that begin with Gram matrices in less precision; else None
+    classes_together: int  # at most, for which a product of two columns is worked out once
 
     def column_moments(self, X: Array, sample_weight: Array | None = None) -> tuple[Array, Array]:
         """Return weighted mean and population variance (float64, (p,)) of each column of X (n, p)."""

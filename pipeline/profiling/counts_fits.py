@@ -16,7 +16,6 @@ SHARED_COLUMNS, HALF = (
     352,
 )  # columns of rows up to which classes share products; of a block then, likewise
 GRAMS = 1 << 25  # bytes of Gram matrices that are held at a time, as in backends/cpu/wls.py
-TOGETHER = 12  # classes whose products are weighted together, as in backends/cpu/tiles.py
 SMALL_SYSTEM = triangle.SQUARE  # unknowns up to which a system is small
 SIDE_BY_SIDE = (
     256  # unknowns up to which those of all classes are solved at once, see backends/cpu/wls_systems.py
@@ -48,9 +47,9 @@ def sums(work: Work) -> Count:
         operations = products + f * n * (2 * q + 2.0 * q * q * width)
         held = f * (n * q * s + q * q * (8.0 + s))
     else:
-        together = q <= SMALL_SYSTEM and f > 1 and not one_by_one(work)
+        together = q <= SMALL_SYSTEM and f > 1 and work.together > 1 and not one_by_one(work)
         blocks = math.ceil(q / _columns_of_a_block(work))
-        chunks, pairs = (math.ceil(f / TOGETHER) if together else f), blocks * (blocks + 1) / 2
+        chunks, pairs = (math.ceil(f / work.together) if together else f), blocks * (blocks + 1) / 2
         if together:
             operations = products + (chunks / 2 + f) * n * q * (q + 1)
         else:
@@ -86,7 +85,7 @@ def _columns_of_a_block(work: Work) -> int:
     q = work.columns
     if one_by_one(work):
         return min(HALF, -(-q // 2))
-    if q > SMALL_SYSTEM or work.fits == 1:
+    if q > SMALL_SYSTEM or work.fits == 1 or work.together == 1:
         return WIDE
     return NARROW if q <= FEW else BLOCK
 

@@ -43,6 +43,7 @@ class Work:
     block_rows : rows of features that are in memory together out of core
     rough : whether Gram matrices are of numbers in bfloat16, of which the processor multiplies two in the time of one
         of float32, and fits are refined
+    together : classes at most for which `cpu` works out a product of two columns once
     """
 
     images: int
@@ -70,6 +71,7 @@ class Work:
     at_once: int = 0
     block_rows: int = 0
     rough: bool = False
+    together: int = 12
 
     @property
     def features(self) -> int:
@@ -165,6 +167,8 @@ def describe(
         kept_number_bytes=_kept_number_bytes(cfg),
     )
     work = replace(work, rough=_rough(cfg, work))
+    if backend == "cpu":
+        work = replace(work, together=backends.get("cpu").wls.classes_together)
     if cfg.scale.name is not config.ScaleName.outofcore or backend != "cpu":
         return work
     return streamed(replace(work, memory_limit=config.size_in_bytes(cfg.scale.memory_limit or "") or 0))

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.backends import philox
+from pipeline.backends import host, philox
 from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu.jit import light_kernel, prepare
 from pipeline.backends.cpu.panels import Panels
-from pipeline.backends.cpu.tiles import add_gram_tile, square
+from pipeline.backends.cpu.tiles import add_gram_tile, gram_shape, plain, square, whole_panels
 from pipeline.backends.cpu.vector_functions import TOGETHER, convert, draw_normal, write_cosines
 from pipeline.backends.cpu.vectors import ROWS, adjacent, lanes, pack_transposed
 
@@ -45,11 +45,12 @@ def _write(X, first, groups, center, right, a, b, phase, kept, bounds, left, tot
     right : flat, R in panels (panels, p, V)
     phase, kept : float64 (panels * V,); kept is 0 beyond the last column, else 1
     bounds : of the columns of X whose products are added in the precision of X
-    left, total : room for DEPTH columns of the rows, and zeros for their products; these are left there
+    left, total : room for DEPTH columns of the rows, and zeros for their products with whole tiles of panels, (tiles,
+        rows, panels of a tile, V); these are left there
     out, o : flat, and the place of the first number in panel a
     """
-    shape, (n, p), far, at = square(X), X.shape, False, 0
-    V = len(shape[3])
+    shape, (n, p), far, at = plain(X), X.shape, False, 0
+    A, B, V = len(shape[1]), len(shape[2]), len(shape[3])
     for part in range(len(bounds) - 1):
         k = bounds[part]
         depth, t = bounds[part + 1] - k, 0
@@ -57,16 +58,23 @@ def _write(X, first, groups, center, right, a, b, phase, kept, bounds, left, tot
             for j in range(0, depth, V):  # the last vector may begin within the one before
                 at = j if j < depth - V else depth - V
                 pack_transposed(X, first + g * V, n - 1, k + at, center, left, (g * depth + at) * V)
-        for c in range(a, b):
+        for c in range(a, b, B):
+            whole, x = V if b - c >= B else 0, (c * p + k) * V
             for g in range(groups):
-                add_gram_tile(left, g * depth * V, right, (c * p + k) * V, center, 0, depth, total, t, shape)
-                t += V * V
+                i = g * depth * V
+                for v in range(0, whole, A):
+                    add_gram_tile(left, i + v, right, x, p * V, center, 0, depth, total, t, B * V, shape)
+                    t += A * B * V
+                if whole == 0:  # the last of two panels
+                    add_gram_tile(left, i, right, x, 0, center, 0, depth, total, t, B * V, square(X))
+                    t += V * B * V
     t = 0
-    for c in range(a, b):
-        for i in range(groups * V):
-            far |= write_cosines(total, t, phase, c * V, kept, out, o + i * V)
-            t += V
-        o += ROWS * V
+    for c in range(a, b, B):
+        for m in range(B if b - c >= B else b - c):
+            for i in range(groups * V):
+                far |= write_cosines(total, t + (i * B + m) * V, phase, (c + m) * V, kept, out, o + i * V)
+            o += ROWS * V
+        t += groups * V * B * V
     return not far
 
 
@@ -107,8 +115,9 @@ def features(X: np.ndarray, center: np.ndarray, R: np.ndarray, phase: np.ndarray
         R = np.pad(R, ((0, 0), (0, V - p), (0, 0)))
     wide, kept = np.zeros(panels * V), np.zeros(panels * V)
     wide[:q], kept[:q] = phase, 1.0
-    found = Panels(np.empty((-(-n // ROWS), panels, ROWS, V), X.dtype), (n, q))
-    parts = -(-X.shape[1] // DEPTH)
+    found = Panels(host.empty((-(-n // ROWS), whole_panels(q, X.dtype), ROWS, V), X.dtype), (n, q))
+    found.data[:, panels:] = 0
+    parts, together = -(-X.shape[1] // DEPTH), len(gram_shape(1, X.dtype)[2])
     bounds = np.array([X.shape[1] * i // max(parts, 1) for i in range(parts + 1)], np.intp)
     right, out, most = R.reshape(-1), found.data.reshape(-1), WIDTH // V
 
@@ -118,10 +127,11 @@ def features(X: np.ndarray, center: np.ndarray, R: np.ndarray, phase: np.ndarray
         left = np.empty(rows * DEPTH, X.dtype)
         for a in range(0, panels, most):
             b = min(a + most, panels)
-            total = np.zeros(rows * (b - a) * V)
-            o = ((first // ROWS * panels + a) * ROWS + first % ROWS) * V
+            total = np.zeros(-(-(b - a) // together) * together * rows * V)
+            o = ((first // ROWS * found.data.shape[1] + a) * ROWS + first % ROWS) * V
             if not _write(X, first, rows // V, center, right, a, b, wide, kept, bounds, left, total, out, o):
-                angles = total.reshape(b - a, rows, V) + wide[a * V : b * V].reshape(-1, 1, V)
+                sums = total.reshape(-1, rows, together, V).transpose(0, 2, 1, 3).reshape(-1, rows, V)
+                angles = sums[: b - a] + wide[a * V : b * V].reshape(-1, 1, V)
                 values = np.cos(angles) * kept[a * V : b * V].reshape(-1, 1, V)
                 found.data[first // ROWS, a:b, first % ROWS : first % ROWS + rows] = values
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.backends.cpu.jit import kernel, light_kernel, part
-from pipeline.backends.cpu.tiles import add_gram_tile
-from pipeline.backends.cpu.vectors import ROWS, pack_vector, prefetch
+from pipeline.backends.cpu.tiles import add_gram_tile, square
+from pipeline.backends.cpu.vectors import ROWS, pack_vector, prefetch, scale_vector
 
 AHEAD = 64  # columns by which cache lines are asked for ahead of their use
 
@@ -74,11 +74,13 @@ def add_products(X, center, W, R, begin, end, a, b, most, width, shape, both, ti
         for p in range(P):
             for r in range(p // B * B if a == b else 0, P, B):
                 for v in range(0, V, A):
-                    add_gram_tile(left, p * m * V + v, right, r * m * V, weights, 0, m, tiles, t, shape)
+                    add_gram_tile(
+                        left, p * m * V + v, right, r * m * V, m * V, weights, 0, m, tiles, t, B * V, shape
+                    )
                     t += C * A * B * V
         if with_sums:
             for p in range(P):
-                add_gram_tile(ones, 0, right, p * m * V, pairs, 0, m, sums, 2 * C * (1 + p * V), both)
+                add_gram_tile(ones, 0, right, p * m * V, 0, pairs, 0, m, sums, 2 * C * (1 + p * V), V, both)
 
 
 @light_kernel
@@ -108,10 +110,12 @@ def add_panel_products(data, n, W, R, begin, end, a, b, width, shape, both, tile
                 left, right = mine + p * step, theirs + r * step
                 whole = H if left == right else V
                 for v in range(0, whole, A):
-                    add_gram_tile(X, left + v, X, right, weights, first * C, m, tiles, t, shape)
+                    add_gram_tile(X, left + v, X, right, step, weights, first * C, m, tiles, t, V, shape)
                     t += C * A * V
                 for v in range(whole, V, A):
-                    add_gram_tile(X, left + v, X, right + H, weights, first * C, m, tiles, t + H, half)
+                    add_gram_tile(
+                        X, left + v, X, right + H, step, weights, first * C, m, tiles, t + H, V, half
+                    )
                     t += C * A * V
         if a == b and len(R) > 0:
             for i in range(first, first + m if a == 0 else first):
@@ -120,45 +124,44 @@ def add_panel_products(data, n, W, R, begin, end, a, b, width, shape, both, tile
                     sums[C + c] += W[i, c]
             for p in range(here):
                 t, right = 2 * C * (1 + p * V), mine + p * step
-                add_gram_tile(ones, 0, X, right, responses, first * C, m, sums, t, both)
-                add_gram_tile(ones, 0, X, right, weights, first * C, m, sums, t + C * V, both)
+                add_gram_tile(ones, 0, X, right, step, responses, first * C, m, sums, t, V, both)
+                add_gram_tile(ones, 0, X, right, step, weights, first * C, m, sums, t + C * V, V, both)
 
 
 @kernel
-def add_panel_products_of_one(data, n, W, R, begin, end, a, b, width, shape, both, tiles, sums, ones):
-    """As :func:`add_panel_products`, for one class: its weights are in the first factor, which is copied."""
-    shape, _ = shape
-    _, columns, _, lanes = shape
-    A, V = len(columns), len(lanes)
+def add_panel_products_of_one(data, n, W, begin, end, a, b, width, shape, tiles):
+    """As :func:`add_panel_products`, for one class: its weights are in the first factor, which is copied.
+
+    There are as many panels as whole tiles have.
+    """
+    _, columns, panels, lanes = shape
+    A, B, V = len(columns), len(panels), len(lanes)
     P, count, step = width // V, data.shape[1], ROWS * V
     X = data.reshape(-1)
     here, there = count - a // V, count - b // V
     here, there = (P if here > P else here), (P if there > P else there)
-    left, pairs, none = np.empty(here * step, X.dtype), np.empty(step, X.dtype), np.empty(0, X.dtype)
+    left, none = np.empty(step, X.dtype), np.empty(0, X.dtype)
     tiles[:] = 0.0
-    sums[:] = 0.0
     for block in range(begin, end):
         first = block * ROWS
         m = ROWS if n - first > ROWS else n - first
         mine, theirs = (block * count + a // V) * step, (block * count + b // V) * step
+        t = 0
         for p in range(here):
             for i in range(m):
-                for v in range(V):
-                    left[p * step + i * V + v] = W[first + i, 0] * X[mine + p * step + i * V + v]
-        for p in range(here):
-            t = (p * P - (p * (p - 1) // 2 if a == b else 0)) * V * V
-            for r in range(p if a == b else 0, there):
-                for v in range(0, V, A):
-                    add_gram_tile(left, p * step + v, X, theirs + r * step, none, 0, m, tiles, t, shape)
-                    t += A * V
-        if a == b and len(R) > 0:
-            for i in range(m):
-                r, w = R[first + i, 0], W[first + i, 0]
-                pairs[i * V], pairs[i * V + 1] = r, w
-                sums[0] += r
-                sums[1] += w
-            for p in range(here):
-                add_gram_tile(pairs, 0, X, mine + p * step, none, 0, m, sums, 2 * (1 + p * V), both)
+                scale_vector(X, mine + p * step + i * V, W[first + i, 0], left, i * V)
+            for r in range(p // B * B if a == b else 0, P, B):
+                # of the first tile on the diagonal, the panels before p are not wanted
+                alone = B == 2 and a == b and r < p
+                for v in range(0, V if r < there and not alone else 0, A):
+                    add_gram_tile(
+                        left, v, X, theirs + r * step, step, none, 0, m, tiles, t + v * B * V, B * V, shape
+                    )
+                if alone:
+                    add_gram_tile(
+                        left, 0, X, theirs + p * step, step, none, 0, m, tiles, t + V, B * V, square(X)
+                    )
+                t += V * B * V
 
 
 @light_kernel

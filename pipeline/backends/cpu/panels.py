@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.backends import host
 from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu.jit import light_kernel, prepare
+from pipeline.backends.cpu.tiles import whole_panels
 from pipeline.backends.cpu.value_tiles import add_product_tile, product_shape, value_shape, value_tile
 from pipeline.backends.cpu.vectors import ROWS, adjacent, lanes, prefetch, take
 
@@ -19,7 +21,8 @@ class Panels:
 
     Parameters
     ----------
-    data : (blocks, panels, ROWS, V); beyond the last column zeros, beyond the last row anything
+    data : (blocks, panels, ROWS, V), panels as :func:`pipeline.backends.cpu.tiles.whole_panels` says; beyond the last
+        column zeros, beyond the last row anything
     shape : (n, q)
     centred : whether the means of the columns are near zero
     """
@@ -74,7 +77,7 @@ def gather_meanwhile(X: np.ndarray, columns: np.ndarray, center: np.ndarray) -> 
     adjacent(X)
     n, q, V = len(X), columns.size, lanes(X.dtype)
     blocks = -(-n // ROWS)
-    found = Panels(np.empty((blocks, -(-q // V), ROWS, V), X.dtype), (n, q), centred=True)
+    found = Panels(host.empty((blocks, whole_panels(q, X.dtype), ROWS, V), X.dtype), (n, q), centred=True)
     ready(X.dtype, X.flags.writeable)
     rows = X, columns.astype(np.uintp), center.astype(X.dtype, copy=False)
     # Blocks are taken by the kernel: a thread that asked the interpreter for the next one waited for it meanwhile.
@@ -212,7 +215,7 @@ def _gather(X, columns, center, data, taken, lanes):
             for panel in range(panels):
                 o = np.uintp(((block * panels + panel) * ROWS + r) * V)
                 first = np.uintp(panel * V)
-                filled = np.uintp(V if q - panel * V > V else q - panel * V)
+                filled = np.uintp(max(min(V, q - panel * V), 0))
                 for v in range(filled):
                     column = columns[first + v]
                     flat[o + v] = X[i, column] - center[column]

@@ -28,6 +28,9 @@ from pipeline.backends.cpu.vectors import (
     step_of,
 )
 
+# Whether the product of two columns serves several classes. With 16 registers each is added up for itself.
+SHARED = REGISTERS > 16
+
 
 @functools.cache
 def gram_shape(n_classes: int, dtype: np.dtype) -> tuple[tuple[None, ...], ...]:
@@ -36,18 +39,37 @@ def gram_shape(n_classes: int, dtype: np.dtype) -> tuple[tuple[None, ...], ...]:
     A product of two numbers serves all classes of the tile, so there are as many as registers allow; of a single class
     the weights are in the first factor already, and the tile is that of a plain matrix product. The rates on a Zen 4
     processor, on which a large product of OpenBLAS runs at 101 to 104 GFLOP/s a thread: 103 with 10 classes,
-    107 with 12, 94 with 4.
+    107 with 12, 94 with 4. On a Zen 3, whose 16 registers would hold ten classes of one column, they had 57 to 71 of
+    the 101 GFLOP/s that there are, and plain products have 95 to 98 (8 columns by a panel 69, 4 by 3 panels 58).
     """
-    most = REGISTERS - 8 if REGISTERS > 16 else 12
     V = lanes(dtype)
-    if n_classes == 1:
-        return (None,), (None,) * V, (None,) * max(1, 8 // V), (None,) * V
-    chunks = -(-n_classes // min(12, most))
+    if n_classes == 1 or not SHARED:
+        columns = V if SHARED else min(V, 4)
+        return (None,), (None,) * columns, (None,) * max(1, 8 // columns), (None,) * V
+    chunks = -(-n_classes // min(12, REGISTERS - 8))
     classes = -(-n_classes // chunks)
     columns = 1
     while 2 * columns * (classes + 1) + 2 <= REGISTERS and 2 * columns <= min(V, 4):
         columns *= 2
     return (None,) * classes, (None,) * columns, (None,), (None,) * V
+
+
+def whole_panels(q: int, dtype: np.dtype) -> int:
+    """Return how many panels hold q columns of gathered or drawn numbers: as many as whole tiles of a class have."""
+    _, _, panels, lanes = gram_shape(1, np.dtype(dtype))
+    return -(-q // (len(lanes) * len(panels))) * len(panels)
+
+
+@functools.cache
+def packed_shape(n_classes: int, dtype: np.dtype) -> tuple[tuple[None, ...], ...]:
+    """Return the shape of a tile of sums of single features in panels, (one, classes, panels, lanes).
+
+    A class's weights take the place of a column on the left. Of four to six by two panels the rate is that of a Gram
+    matrix; sets of so many classes fill up as few as may be.
+    """
+    V = lanes(dtype)
+    size = min([size for size in (6, 5, 4) if size <= V] or [V], key=lambda size: -n_classes % size)
+    return (None,), (None,) * size, (None,) * max(2, 8 // size), (None,) * V
 
 
 @functools.cache
@@ -58,32 +80,37 @@ def moment_shape(n_classes: int) -> tuple[None, ...]:
 
 
 @intrinsic
-def add_gram_tile(typingctx, left, i, right, k, weights, w, rows, total, t, shape):
-    """Add to total[t:] (classes, columns, panels, V) the sums over rows of w[row, class] left[row, column] right[row].
+def add_gram_tile(typingctx, left, i, right, k, step, weights, w, rows, total, t, pitch, shape):
+    """Add to total[t:] (classes, columns, pitch) the sums over rows of w[row, class] left[row, column] right[row].
 
     `left` and `right` are flat arrays of panels, i and k the numbers in them before the first; the right panels
-    follow one another at ``rows_of_a_panel * V``. Weights (rows, classes) begin at `w`; a single class has none.
+    follow one another at `step` numbers. Weights (rows, classes) begin at `w`; a single class has none.
 
     Parameters
     ----------
-    rows : rows to add, and the distance of panels in rows
+    rows : rows to add
+    pitch : numbers of the total for each column: those of the panels, V of each, or more
     shape : as :func:`gram_shape`; with fewer lanes, only so many numbers of each V on the right and of the total
     """
     classes, columns, panels, vector = (part.count for part in shape)
     row = lanes(np.dtype(left.dtype.name))
     signature = types.void(
-        left, types.intp, right, types.intp, weights, types.intp, types.intp, total, types.intp, shape
+        left,
+        *[types.intp, right, types.intp, types.intp, weights, types.intp, types.intp],
+        total,
+        types.intp,
+        types.intp,
+        shape,
     )
 
     def codegen(context, builder, signature, values):
         arrays, v = signature.args, Vectors(context, builder, left.dtype, vector)
         a = pointer(context, builder, arrays[0], values[0], values[1])
         b = pointer(context, builder, arrays[2], values[2], values[3])
-        c = pointer(context, builder, arrays[4], values[4], values[5])
-        out = pointer(context, builder, arrays[7], values[7], values[8])
-        rows = values[6]
+        c = pointer(context, builder, arrays[5], values[5], values[6])
+        out = pointer(context, builder, arrays[8], values[8], values[9])
+        panel, rows, pitch = values[4], values[7], values[10]
         size = ir.Constant(rows.type, row)
-        panel = builder.mul(rows, size)
 
         def terms(i):
             row = builder.mul(i, size)
@@ -99,10 +126,19 @@ def add_gram_tile(typingctx, left, i, right, k, weights, w, rows, total, t, shap
             return [(x, y) for y in weight for x in both]
 
         for m, value in enumerate(v.sum_over_rows(rows, classes * columns * panels, terms)):
-            v.add_to_memory(v.at(out, m * row), value)
+            column = builder.mul(pitch, ir.Constant(pitch.type, m // panels))
+            v.add_to_memory(v.at(out, column, m % panels * row), value)
         return context.get_dummy_value()
 
     return signature, codegen
+
+
+@intrinsic
+def plain(typingctx, X):
+    """Return the shape of a tile of Gram matrices of one class for the type of X, see :func:`gram_shape`."""
+    sizes = map(len, gram_shape(1, np.dtype(X.dtype.name)))
+    shape = types.Tuple([types.UniTuple(types.none, size) for size in sizes])
+    return shape(X), lambda context, builder, signature, values: context.get_constant_null(shape)
 
 
 @intrinsic

@@ -20,6 +20,7 @@ from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu import wls_large as large
 from pipeline.backends.cpu import wls_rough as rough
 from pipeline.backends.cpu.panels import Panels, as_rows
+from pipeline.backends.cpu.tiles import gram_shape
 from pipeline.backends.cpu.wls_grams import TOGETHER, mostly_zero, one_by_one, weighted_sums
 from pipeline.backends.cpu.wls_moments import weighted_moments
 from pipeline.backends.protocol import ComponentwiseSums, Sums, WlsFit
@@ -30,6 +31,7 @@ from pipeline.spans import part
 Matrix = np.ndarray | Panels
 SMALL_SYSTEM = triangle.SQUARE  # unknowns up to which classes are solved side by side, each on one thread
 FEW = 64  # columns of a product that are few
+classes_together = len(gram_shape(12, np.dtype(np.float32))[0])
 GRAMS = 1 << 25  # bytes of the Gram matrices of small systems that are held at a time
 
 

@@ -14,6 +14,7 @@ from pipeline.backends.cpu import gram_kernels
 from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu.jit import prepare
 from pipeline.backends.cpu.panels import Panels
+from pipeline.backends.cpu.panels import products as panel_products
 from pipeline.backends.cpu.tiles import gram_shape
 from pipeline.backends.cpu.vectors import ROWS, ROWS_OF_ONE, adjacent
 
@@ -45,8 +46,12 @@ def one_by_one(X: np.ndarray | Panels) -> bool:
 def columns_of_a_block(q: int, classes: int, rows: bool = False) -> int:
     """Return the columns of a block at most: its sums should stay in the second-level cache, rows be read seldom.
 
-    Of a single class there are two blocks at least where `rows` as they lie are few numbers, and sums, too: half of
-    them take half of the memory.
+    Of a single class in a tile there are two blocks at least where `rows` as they lie are few numbers, and sums, too:
+    half of them take half of the memory.
+
+    Parameters
+    ----------
+    classes : of a tile
     """
     if classes == 1 and rows and TOGETHER < q <= triangle.SQUARE:
         return min(HALF, -(-q // 2))
@@ -116,6 +121,9 @@ def weighted_sums(
         gram = gram.reshape(classes, q, q)
     if R is None:
         return Found(gram, np.empty(0), np.empty(0))
+    if isinstance(X, Panels) and plan.size == 1:  # of all classes in one pass
+        both, totals = panel_products(X, np.hstack([R, W]))
+        return Found(gram, both.T.reshape(2, classes, q), totals.reshape(2, classes))
     return Found(gram, *_rest(plan, sums, q, classes))
 
 
@@ -175,7 +183,16 @@ def _multiplier(X, center, plan: _Plan, W: np.ndarray, R: np.ndarray) -> Callabl
     nothing = np.zeros(1), np.zeros(1)
     if isinstance(X, Panels):
         data, n = X.data, len(X)
-        add = gram_kernels.add_panel_products if plan.size > 1 else gram_kernels.add_panel_products_of_one
+        if plan.size == 1:
+            add_one = gram_kernels.add_panel_products_of_one
+            prepare(add_one, data, n, W, 0, 0, 0, 0, plan.width, plan.shape, nothing[0])
+
+            def of_one(W, R, begin, end, product, tiles, sums) -> None:
+                blocks = begin // ROWS, -(-end // ROWS)
+                add_one(data, n, W, *blocks, product.a, product.b, plan.width, plan.shape, tiles)
+
+            return of_one
+        add = gram_kernels.add_panel_products
         shapes = plan.width, (plan.shape, _halved(plan.shape)), plan.both
         ones = np.ones(ROWS * data.shape[3], data.dtype)
         prepare(add, data, n, W, R, 0, 0, 0, 0, *shapes, *nothing, ones)
@@ -248,15 +265,12 @@ class _Plan(NamedTuple):
         """Divide the sums of a number of classes over the rows X; of classes `apart` as if there were no other."""
         (n, q), alone = X.shape, apart and one_by_one(X)
         shape = gram_shape(1 if apart else classes, X.dtype)
-        size, most = len(shape[0]), columns_of_a_block(q, 1 if apart else classes, not isinstance(X, Panels))
+        size = len(shape[0])
+        most = columns_of_a_block(q, size, not isinstance(X, Panels))
         both: tuple = ((None,) * (2 * size), (None,), (None,), shape[3])
-        if isinstance(X, Panels):
+        if isinstance(X, Panels) and size > 1:
             shape = shape[0], shape[1], (None,), shape[3]
-            both = (
-                ((None,), (None, None), (None,), shape[3])
-                if size == 1
-                else (shape[0], (None,), (None,), shape[3])
-            )
+            both = shape[0], (None,), (None,), shape[3]
         rows = ROWS_OF_ONE if size == 1 and not isinstance(X, Panels) and not alone else ROWS
         unit = len(shape[3]) * len(shape[2])
         width = -(-q // (-(-q // most) * unit)) * unit  # equal blocks: no wider than whole panels make them

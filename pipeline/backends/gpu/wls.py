@@ -28,6 +28,7 @@ from pipeline.spans import part as measured
 __all__ = [
     "apply",
     "classes_at_once",
+    "classes_together",
     "column_moments",
     "componentwise_sums",
     "fit",
@@ -43,6 +44,7 @@ __all__ = [
 ]
 
 rough = None  # Gram matrices are as exact as they are asked for
+classes_together = 1
 SYSTEM_BYTES = 48  # per entry of a Gram matrix: itself, its parts, and the copies that a factorisation makes
 
 
