@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -299,9 +301,10 @@ def wls_fit_of(system, i):
     return found._replace(coef=found.coef[:, i : i + 1], intercept=found.intercept[i : i + 1])
 
 
+@pytest.mark.parametrize("q", [80, 260])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_numbers_that_are_not_finite_are_left_to_exact_sums(value):
-    X, W, R = problem(2000, 80, 2)
+def test_numbers_that_are_not_finite_are_left_to_exact_sums(value, q):
+    X, W, R = problem(2000, q, 2)
     sums = rough_sums(X, W, R)
     sums.gram[0, 3, 5] = value
     sums.xr[7, 1] = value
@@ -423,6 +426,24 @@ def test_fits_that_are_lost_are_made_together(monkeypatch):
     found = wls.fit(gathered(X), np.zeros(70), W, R, 1e-4)
     assert asked == [6]
     assert error(found, exact(X, W, R, 1e-4)) < 1e-5
+
+
+@pytest.mark.usefixtures("rough_anywhere")
+@pytest.mark.parametrize("q", [70, 260])
+def test_exact_sums_of_lost_fits_have_the_memory_of_the_rough_ones(monkeypatch, q):
+    X, W, R = problem(2000, q, 3)
+    rough, exact_sums, held, there = wls_rough.sums, wls.sums, [], []
+
+    def nobodys(*given):
+        found = rough(*given)
+        found.gram[1] *= 9.0
+        held.append(weakref.ref(found.gram))
+        return found
+
+    monkeypatch.setattr(wls_rough, "sums", nobodys)
+    monkeypatch.setattr(wls, "sums", lambda *given: (there.append(held[0]()), exact_sums(*given))[1])
+    wls.fit(gathered(X), np.zeros(q), W, R, 1.0)
+    assert there == [None]
 
 
 @pytest.mark.usefixtures("rough_anywhere")
