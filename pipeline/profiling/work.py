@@ -43,6 +43,7 @@ class Work:
     block_rows : rows of features that are in memory together out of core
     rough : whether Gram matrices are of numbers in bfloat16, of which the processor multiplies two in the time of one
         of float32, and fits are refined
+    trimmed : whether rounds skip the images of least weight
     """
 
     images: int
@@ -70,6 +71,7 @@ class Work:
     at_once: int = 0
     block_rows: int = 0
     rough: bool = False
+    trimmed: bool = False
 
     @property
     def features(self) -> int:
@@ -163,6 +165,7 @@ def describe(
         components=components,
         block_norm=cfg.hog.block_norm,
         kept_number_bytes=_kept_number_bytes(cfg),
+        trimmed=cfg.classifier.trim > 0.0,
     )
     work = replace(work, rough=_rough(cfg, work))
     if cfg.scale.name is not config.ScaleName.outofcore or backend != "cpu":
