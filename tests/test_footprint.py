@@ -24,12 +24,12 @@ def status(key):
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith(key))
 
-learner, n, p, q, J = sys.argv[1], *map(int, sys.argv[2:])
+learner, n, p, q, J = sys.argv[1], *map(int, sys.argv[2:6])
 rng = np.random.default_rng(0)
 X, y = rng.random((n, p), dtype=np.float32), np.arange(n) % J
 for k in range(6):
     X[:, k] += (y >> k) & 1
-settings = {"n_rounds": 6, "random_state": 0}
+settings = {"n_rounds": 6, "random_state": 0, "trim": float(sys.argv[6])}
 LogitBoostClassifier(learner, subspace_size=64, n_components=64, **settings).fit(X[:2200], y[:2200])
 print(status("VmRSS"))
 with open("/proc/self/clear_refs", "w") as file:
@@ -39,8 +39,9 @@ print(status("VmHWM"))
 """
 
 
-def work_of(learner: str, n: int, p: int, q: int, classes: int) -> Work:
-    settings = config.Classifier(learner=config.Learner[learner], subspace_size=q, n_components=q, n_rounds=6)
+def work_of(learner: str, n: int, p: int, q: int, classes: int, trim: float) -> Work:
+    given = {"subspace_size": q, "n_components": q, "n_rounds": 6, "trim": trim}
+    settings = config.Classifier(learner=config.Learner[learner], **given)
     cfg = config.Train(run_dir="r", classifier=settings)
     work = describe(cfg, backend="cpu", threads=2, images=n, classes=classes, source="packed", components=p)
     return replace(work, fit=n, tested=0)
@@ -48,23 +49,25 @@ def work_of(learner: str, n: int, p: int, q: int, classes: int) -> Work:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells and forgets a peak")
 @pytest.mark.parametrize(
-    ("learner", "n", "p", "q", "classes"),
+    ("learner", "n", "p", "q", "classes", "trim"),
     [
-        ("subspace", 10_000, 600, 256, 43),
-        ("random_features", 40_000, 300, 256, 4),
+        ("subspace", 10_000, 600, 256, 43, 0.0),
+        ("random_features", 40_000, 300, 256, 4, 0.0),
+        ("random_features", 40_000, 300, 256, 4, 0.9),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in (
-                ("subspace", 40_000, 300, 256, 10),
-                ("subspace", 40_000, 300, 128, 2),
-                ("subspace", 10_000, 800, 512, 20),
+                ("subspace", 40_000, 300, 256, 10, 0.0),
+                ("subspace", 40_000, 300, 128, 2, 0.0),
+                ("subspace", 10_000, 800, 512, 20, 0.0),
+                ("subspace", 40_000, 300, 250, 10, 0.9),
             )
         ),
     ],
 )
-def test_a_fit_takes_the_memory_that_is_forecast(learner, n, p, q, classes):
+def test_a_fit_takes_the_memory_that_is_forecast(learner, n, p, q, classes, trim):
     """Never more, and at most a quarter less: rows by the ten thousand, whose columns count, and many classes."""
-    words = [learner, *map(str, (n, p, q, classes))]
+    words = [learner, *map(str, (n, p, q, classes, trim))]
     done = subprocess.run(
         [sys.executable, "-c", FIT, *words],
         capture_output=True,
@@ -74,6 +77,8 @@ def test_a_fit_takes_the_memory_that_is_forecast(learner, n, p, q, classes):
     )
     assert done.returncode == 0, done.stderr
     before, taken = map(int, done.stdout.split())
-    need = {one.stage: one.host for one in footprint(work_of(learner, n, p, q, classes), 0.0, 1e12).needs}
+    need = {
+        one.stage: one.host for one in footprint(work_of(learner, n, p, q, classes, trim), 0.0, 1e12).needs
+    }
     told = before + need["boost"] - 4.0 * n * p
     assert taken <= told <= 1.25 * taken

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,8 @@ from hypothesis import strategies as st
 from pipeline import LogitBoostClassifier, backends
 from pipeline.backends.cpu import bfloat_grams, bfloat_tiles, panels, wls, wls_rough
 from pipeline.backends.protocol import Sums
+from tests import rough_products
+from tests.rough_products import rounded
 
 has_bfloat16 = pytest.mark.skipif(
     not bfloat_tiles.available(), reason="this processor has no AVX512-BF16: Gram matrices are float32 here"
@@ -24,10 +28,10 @@ def _small_fits_too(monkeypatch):
     monkeypatch.setattr(wls_rough, "CLASSES", 1)
 
 
-def rounded(x):
-    """Return float32 numbers rounded to the upper half of their bits."""
-    bits = np.ascontiguousarray(x, np.float32).view(np.uint32).astype(np.uint64) + 0x8000
-    return (bits & 0xFFFF0000).astype(np.uint32).view(np.float32)
+@pytest.fixture
+def rough_anywhere(monkeypatch):
+    """Begin fits with rough Gram matrices of NumPy's where the processor has no products of numbers in bfloat16."""
+    rough_products.anywhere(monkeypatch)
 
 
 def problem(n, q, J, seed=0, mean=0.0, own=1.0):
@@ -72,17 +76,19 @@ def error(found, truth):
 
 @has_bfloat16
 @settings(deadline=None, max_examples=30)
-@given(n=st.integers(1, 1300), q=st.integers(1, 70), J=st.integers(1, 5), seed=st.integers(0, 10**6))
-def test_products_are_those_of_rounded_numbers(n, q, J, seed):
-    X, W, _ = problem(n, q, J, seed)
+@given(n=st.integers(1, 1300), q=st.integers(1, 70), J=st.integers(1, 5), seed=st.integers(0, 10**6),
+       mean=st.sampled_from([0.0, 0.3]))  # fmt: skip
+def test_products_are_those_of_rounded_numbers(n, q, J, seed, mean):
+    """And those by which tests do without the instruction."""
+    X, W, _ = problem(n, q, J, seed, mean)
     W[np.random.default_rng(seed).random(n) < 0.2] = 0.0
-    found = bfloat_grams.grams(gathered(X), W, np.zeros(q), np.zeros((q, 0)), np.zeros(0))
-    numbers = rounded(X).astype(np.float64)
+    center = X.mean(axis=0) if mean else np.zeros(q, np.float32)
+    given_ = gathered(X), W, center, X.astype(np.float64).T @ W, W.sum(axis=0, dtype=np.float64)
+    found, expected = bfloat_grams.grams(*given_), rough_products.grams(*given_)
+    assert found.dtype == expected.dtype
     for j in range(J):
-        weighted = rounded(X * W[:, j : j + 1]).astype(np.float64)
-        expected = np.triu(weighted.T @ numbers)
-        size = np.abs(weighted).T @ np.abs(numbers)
-        assert (np.abs(np.triu(found[j]) - expected) <= 1e-5 * size).all()
+        size = np.abs(X * W[:, j : j + 1]).T @ np.abs(X)
+        assert (np.abs(np.triu(found[j]) - np.triu(expected[j])) <= 1e-5 * size).all()
 
 
 @has_bfloat16
@@ -104,7 +110,7 @@ def test_rows_in_sets_have_the_sums_of_all(q, J, mean, monkeypatch):
     np.testing.assert_allclose(np.triu(found[0]), np.triu(whole), atol=1e-5 * np.abs(whole).max())
 
 
-@has_bfloat16
+@pytest.mark.usefixtures("rough_anywhere")
 def test_numbers_are_rounded_about_a_centre():
     X, W, _ = problem(3000, 40, 3, mean=5.0)
     center = X[::7].mean(axis=0)
@@ -119,7 +125,7 @@ def test_numbers_are_rounded_about_a_centre():
         assert errors[0] < 1e-3 < errors[1]
 
 
-@has_bfloat16
+@pytest.mark.usefixtures("rough_anywhere")
 def test_products_do_not_depend_on_threads():
     X, W, R = problem(5000, 130, 3)
     found = []
@@ -295,9 +301,10 @@ def wls_fit_of(system, i):
     return found._replace(coef=found.coef[:, i : i + 1], intercept=found.intercept[i : i + 1])
 
 
+@pytest.mark.parametrize("q", [80, 260])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_numbers_that_are_not_finite_are_left_to_exact_sums(value):
-    X, W, R = problem(2000, 80, 2)
+def test_numbers_that_are_not_finite_are_left_to_exact_sums(value, q):
+    X, W, R = problem(2000, q, 2)
     sums = rough_sums(X, W, R)
     sums.gram[0, 3, 5] = value
     sums.xr[7, 1] = value
@@ -328,7 +335,7 @@ def both_ways(monkeypatch, *arguments):
         return found, wls.fit(*arguments)
 
 
-@has_bfloat16
+@pytest.mark.usefixtures("rough_anywhere")
 @pytest.mark.parametrize(("n", "q", "J"), [(2100, 64, 1), (3001, 128, 10), (1000, 257, 3)])
 def test_fits_are_as_exact_as_those_of_float32_products(monkeypatch, n, q, J):
     X, W, R = problem(n, q, J)
@@ -340,7 +347,7 @@ def test_fits_are_as_exact_as_those_of_float32_products(monkeypatch, n, q, J):
     assert not found.ladder.any()
 
 
-@has_bfloat16
+@pytest.mark.usefixtures("rough_anywhere")
 def test_random_features_are_rounded_about_their_means(monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.random((6000, 200), dtype=np.float32) * np.float32(0.3)
@@ -357,7 +364,7 @@ def test_random_features_are_rounded_about_their_means(monkeypatch):
     assert error(found, exact(np.asarray(Z), W, R, 1.0)) < 3e-6
 
 
-@has_bfloat16
+@pytest.mark.usefixtures("rough_anywhere")
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("l2", [0.1, 0.01, 1e-4])
 def test_delicate_fits_are_those_of_float64(monkeypatch, l2, seed):
@@ -368,7 +375,7 @@ def test_delicate_fits_are_those_of_float64(monkeypatch, l2, seed):
     assert error(found, truth) < 1e-8
 
 
-@has_bfloat16
+@pytest.mark.usefixtures("rough_anywhere")
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("width", "l2"), [(0.3, 1.0), (0.1, 0.01)])
 def test_fits_to_random_features_are_those_of_float64(monkeypatch, width, l2, seed):
@@ -381,7 +388,7 @@ def test_fits_to_random_features_are_those_of_float64(monkeypatch, width, l2, se
     assert error(found, exact(np.asarray(Z), W, R, l2)) < 1e-8
 
 
-@has_bfloat16
+@pytest.mark.usefixtures("rough_anywhere")
 @pytest.mark.parametrize(
     "damage",
     [
@@ -405,7 +412,7 @@ def test_hard_cases_are_those_of_exact_sums(monkeypatch, damage, l2):
     assert (distance <= 1e-5 * (1e-9 + np.linalg.norm(root * values[1], axis=0))).all()
 
 
-@has_bfloat16
+@pytest.mark.usefixtures("rough_anywhere")
 def test_fits_that_are_lost_are_made_together(monkeypatch):
     """Of neighbours one product serves all: one by one they took a third longer at 512 columns."""
     X, W, R = problem(3000, 70, 6)
@@ -421,7 +428,25 @@ def test_fits_that_are_lost_are_made_together(monkeypatch):
     assert error(found, exact(X, W, R, 1e-4)) < 1e-5
 
 
-@has_bfloat16
+@pytest.mark.usefixtures("rough_anywhere")
+@pytest.mark.parametrize("q", [70, 260])
+def test_exact_sums_of_lost_fits_have_the_memory_of_the_rough_ones(monkeypatch, q):
+    X, W, R = problem(2000, q, 3)
+    rough, exact_sums, held, there = wls_rough.sums, wls.sums, [], []
+
+    def nobodys(*given):
+        found = rough(*given)
+        found.gram[1] *= 9.0
+        held.append(weakref.ref(found.gram))
+        return found
+
+    monkeypatch.setattr(wls_rough, "sums", nobodys)
+    monkeypatch.setattr(wls, "sums", lambda *given: (there.append(held[0]()), exact_sums(*given))[1])
+    wls.fit(gathered(X), np.zeros(q), W, R, 1.0)
+    assert there == [None]
+
+
+@pytest.mark.usefixtures("rough_anywhere")
 def test_lost_fits_between_others_are_made_in_runs(monkeypatch):
     X, W, R = problem(3000, 70, 5)
     asked, sums = [], wls_rough.sums
@@ -452,7 +477,7 @@ def test_fits_in_float32_take_six_steps_at_most(monkeypatch):
         assert (system.lost.tolist(), taken) == ([lost], steps)
 
 
-@has_bfloat16
+@pytest.mark.usefixtures("rough_anywhere")
 def test_weights_that_are_mostly_zero_have_exact_sums(monkeypatch):
     """Trimmed: rows that do not count are left out, .4 of the time of rough sums of all at 512 columns."""
     X, W, R = problem(3000, 70, 3)
@@ -463,7 +488,7 @@ def test_weights_that_are_mostly_zero_have_exact_sums(monkeypatch):
     assert error(found, exact(X, W, R, 1.0)) < 2e-6
 
 
-@has_bfloat16
+@pytest.mark.usefixtures("rough_anywhere")
 @pytest.mark.parametrize("learner", ["subspace", "random_features"])
 @pytest.mark.parametrize("J", [2, 3])
 def test_boosting_is_that_of_exact_sums(monkeypatch, learner, J):

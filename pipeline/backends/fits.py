@@ -117,6 +117,7 @@ def _improved(
         with rows.stage(), part("refine"):
             system.improve(xr, sr)
     fits, lost = system.fit(), np.flatnonzero(system.lost)
+    del system  # its factors: of more columns they are the Gram matrices
     for run in np.split(lost, np.flatnonzero(np.diff(lost) > 1) + 1) if lost.size else ():
         some = exact(
             slice(classes.start + run[0], classes.start + run[-1] + 1)

@@ -24,10 +24,9 @@ SINGLE = SQUARE
 # fits are exact to 1e-7; without one, and of random features, it is .001 to .02, and they differ by 1e-5.
 DELICATE = 0.1
 SINGLE_EPS = 1e-8  # between the roundings of float64 and float32
-STEPS, EXACT = (
-    6,
-    1e-13,
-)  # improvements of a solution at most; residual, beside the right-hand side, that ends them
+# Improvements of a solution at most; residual, beside the right-hand side, that ends them; correction, beside the
+# solution, after which a residual that no longer shrinks is the rounding of float64: of large solutions that is more
+STEPS, EXACT, SETTLED = 6, 1e-13, 1e-9
 
 
 # Powers of two by which columns of a minimum norm may differ in size: squared, half of the digits of float64.
@@ -110,21 +109,27 @@ class Factor:
         """Return the solution x of U'U x = rhs, to the accuracy of float64.
 
         With a factor in float32 x is improved by residuals in float64, as in LAPACK's dsposv (Langou et al., Exploiting
-        the performance of 32 bit floating point arithmetic in obtaining 64 bit accuracy, SC 2006).
+        the performance of 32 bit floating point arithmetic in obtaining 64 bit accuracy, SC 2006). Where that does
+        not settle in a few steps the matrix is factorised in float64.
         """
         factor = self.upper
         assert factor is not None
         if self.equations is None:
             return _divided(factor, rhs)
         x, largest = np.zeros_like(rhs), np.abs(rhs).max(initial=0.0)
-        residual = rhs
+        residual, last = rhs, largest
+        if largest == 0.0:
+            return x
         for _ in range(STEPS):
-            size = np.abs(residual).max(initial=0.0)
-            if size <= EXACT * largest:
-                return x
             # of a common size: float32 has no numbers as small as the residuals of a late round
-            x = x + size * _divided(factor, residual / size)
+            step = last * _divided(factor, residual / last)
+            x = x + step
             residual = rhs - self.equations.times(x)
+            size = np.abs(residual).max()
+            settled = size > last / 2 and np.abs(step).max() <= SETTLED * np.abs(x).max()
+            if settled or size <= EXACT * largest:
+                return x
+            last = size
         exact = normal_matrix(*self.equations)
         factorise_upper(exact)
         return solve_upper(exact, rhs)

@@ -20,6 +20,7 @@ LINE = 64  # bytes of a vector at most: columns of a round come in panels of tha
 SCORES = (
     6  # arrays of images x classes alive in a round: scores, moved scores, weights, responses, values, labels
 )
+COPIES = 2  # of a round's columns while panels become rows (backends/cpu/panels.py)
 SYSTEMS = 6  # matrices p x p in float64 that one class needs on a device (docs/gpu.md)
 
 
@@ -109,7 +110,7 @@ def _here(work: Work, base: float, host_memory: float) -> Footprint:
         held, what = base + pixels + fewer, "components"
     gathered = [_gathered(work, LINE // s)] * (2 if _meanwhile(work) else 1)
     notes = ", columns of the round" + " and the next" * (len(gathered) - 1) if gathered[0] else ""
-    rows = _other(work) + _scores(work) + sum(gathered)
+    rows = _other(work) + _scores(work) + sum(gathered) + (COPIES * gathered[0] if _by_rows(work) else 0.0)
     needs += [
         Need("boost", held + rows + _systems(work, gathered), 0.0, f"{what}, scores{notes}"),
         Need("evaluate", held + work.tested * work.classes * 32.0, 0.0, f"{what}, probabilities"),
@@ -181,6 +182,11 @@ def _meanwhile(work: Work) -> bool:
     """Tell whether the columns of the round to come are gathered while those of the round before are there."""
     ahead = work.backend == "cpu" and work.threads > 1 and work.rounds > 1
     return ahead and work.learner == "subspace"
+
+
+def _by_rows(work: Work) -> bool:
+    """Tell whether panels may become rows: where most weights are trimmed, sums leave out the rows without."""
+    return work.trimmed and work.backend == "cpu"
 
 
 def _systems(work: Work, gathered: list[float]) -> float:

@@ -44,6 +44,7 @@ class Work:
     rough : whether Gram matrices are of numbers in bfloat16, of which the processor multiplies two in the time of one
         of float32, and fits are refined
     together : classes at most for which `cpu` works out a product of two columns once
+    trimmed : whether rounds skip the images of least weight
     """
 
     images: int
@@ -72,6 +73,7 @@ class Work:
     block_rows: int = 0
     rough: bool = False
     together: int = 12
+    trimmed: bool = False
 
     @property
     def features(self) -> int:
@@ -165,6 +167,7 @@ def describe(
         components=components,
         block_norm=cfg.hog.block_norm,
         kept_number_bytes=_kept_number_bytes(cfg),
+        trimmed=cfg.classifier.trim > 0.0,
     )
     work = replace(work, rough=_rough(cfg, work))
     if backend == "cpu":

@@ -19,7 +19,7 @@ from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu.panels import Panels, as_rows
 from pipeline.backends.cpu.wls_grams import mostly_zero, weighted_sums
 from pipeline.backends.protocol import Sums, WlsFit
-from pipeline.backends.solve import DELICATE, Factor, factorise
+from pipeline.backends.solve import DELICATE, factorise
 from pipeline.spans import part
 
 MOST = triangle.SQUARE  # columns up to which systems are squares
@@ -115,7 +115,7 @@ class Rough:
     def __init__(self, sums: Sums, l2: float) -> None:
         gram, xr, xw, sr, sw = sums.gram, *sums[:4]
         self._xw, self._sw, self._l2 = np.ascontiguousarray(xw.T), sw, l2
-        self._factors: list[Factor] = []
+        self._factors: list[Any] = []  # of solve.Factor; None where there is none
         self._found: Any = None
         if len(xr) <= wls_systems.MOST:
             given = gram, xr, xw, sr, sw, l2, EPS
@@ -141,17 +141,19 @@ class Rough:
         factors: list[Any] = [None] * count
 
         def of_class(i: int) -> None:
-            factors[i] = factorise(
-                gram[i].T, xw[:, i], sw[i], self._l2, EPS, kernels.normal_matrix, blocks.factorise_upper
-            )
+            given = xw[:, i], sw[i], self._l2, EPS, kernels.normal_matrix, blocks.factorise_upper
+            try:
+                factors[i] = factorise(gram[i].T, *given)
+            except np.linalg.LinAlgError:  # numbers that are not finite: exact sums are, or say so
+                return
             with blocks.one_blas_thread:
                 self.coef[:, i], self.intercept[i] = factors[i].solve(xr[:, i], sr[i])
 
         with blocks.one_blas_thread:
             kernels.share(of_class, count, parallel=True)
         self._factors = factors
-        self.lost = np.array([one.ladder > 0 or one.rank < q for one in factors])
-        margin = np.array([one.margin for one in factors])
+        self.lost = np.array([one is None or one.ladder > 0 or one.rank < q for one in factors])
+        margin = np.array([0.0 if one is None else one.margin for one in factors])
         self._scale = np.ones((count, q))
         for i in np.flatnonzero(~self.lost):
             self._scale[i] = factors[i].scale
