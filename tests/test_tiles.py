@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pipeline.backends.cpu import (
     bfloat_grams,
+    fourier,
     scores,
     tiles,
     value_tiles,
@@ -190,6 +191,7 @@ def test_tiles_fit_the_registers_of_every_processor(monkeypatch, registers, dtyp
     monkeypatch.setattr(vectors, "BYTES", registers[0])
     for module in (tiles, value_tiles):
         monkeypatch.setattr(module, "REGISTERS", registers[1])
+    monkeypatch.setattr(tiles, "SHARED", registers[1] > 16)
     for J in range(1, 60):
         classes, columns, panels, lanes = map(len, tiles.gram_shape.__wrapped__(J, np.dtype(dtype)))
         assert lanes == registers[0] // np.dtype(dtype).itemsize
@@ -198,11 +200,44 @@ def test_tiles_fit_the_registers_of_every_processor(monkeypatch, registers, dtyp
         sums = classes * columns * panels
         held = columns * panels if classes > 1 else panels
         assert sums + held + 1 <= registers[1]
+        _, together, beside, width = map(len, tiles.packed_shape.__wrapped__(J, np.dtype(dtype)))
+        assert (together + 1) * beside + 1 <= registers[1]
+        assert together <= width == lanes
         assert 3 * len(tiles.moment_shape.__wrapped__(J)) + 2 <= registers[1]
         rows, together = map(len, value_tiles.value_shape.__wrapped__(J))
         assert rows * together + rows + 1 <= registers[1]
         assert vectors.ROWS % rows == 0
         assert together * -(-J // together) < J + together
+
+
+@pytest.fixture
+def other_tiles(monkeypatch):
+    """Tiles as a processor has them that has more registers than this one, or fewer."""
+    for module in (tiles, wls_moments):
+        monkeypatch.setattr(module, "SHARED", not tiles.SHARED)
+    tiles.gram_shape.cache_clear()
+    yield
+    tiles.gram_shape.cache_clear()
+
+
+@pytest.mark.usefixtures("other_tiles")
+@pytest.mark.parametrize("q", [40, 43])
+def test_sums_are_the_same_by_the_tiles_of_other_processors(q):
+    X, center, W, R = problem(600, 80, 10, "float32", 8)
+    columns = np.random.default_rng(8).permutation(80)[:q]
+    sums = wls_grams.weighted_sums(wls.gather(X, columns, center), np.zeros(q, "f"), W, R)
+    gram, products, totals, x = plainly(X, center, W, R)
+    far, upper = 8 * bound(x, np.hstack([W, R]), "float32", 1), np.triu(np.ones((q, q), bool))
+    wanted = gram[:, columns[:, None], columns]
+    np.testing.assert_allclose(sums.gram[:, upper], wanted[:, upper], rtol=0, atol=far)
+    np.testing.assert_allclose(sums.products, products[:, :, columns], rtol=0, atol=far)
+    np.testing.assert_allclose(sums.totals, totals, rtol=1e-12, atol=1e-12)
+    singly = wls_moments.weighted_moments(X, center, W, R)
+    np.testing.assert_allclose(singly[:2], products, rtol=0, atol=far)
+    np.testing.assert_allclose(singly[2], np.diagonal(gram, axis1=1, axis2=2), rtol=0, atol=far)
+    R_, phase = fourier.normal_panels(80, q, 0.1, 3, 1, np.dtype("f")), np.linspace(0.0, 6.0, q)
+    angles = (X - center) @ R_.transpose(1, 0, 2).reshape(80, -1)[:, :q] + phase
+    np.testing.assert_allclose(fourier.features(X, center, R_, phase), np.cos(angles), rtol=0, atol=1e-5)
 
 
 # ---- what surrounds the sums ----

@@ -12,7 +12,7 @@ from pipeline.backends import host, philox
 from pipeline.backends.cpu import wls_kernels as kernels
 from pipeline.backends.cpu.jit import light_kernel, prepare
 from pipeline.backends.cpu.panels import Panels
-from pipeline.backends.cpu.tiles import add_gram_tile, gram_shape, plain, square, whole_panels
+from pipeline.backends.cpu.tiles import add_gram_tile, gram_shape, square, whole_panels
 from pipeline.backends.cpu.vector_functions import TOGETHER, convert, draw_normal, write_cosines
 from pipeline.backends.cpu.vectors import ROWS, adjacent, lanes, pack_transposed
 
@@ -36,7 +36,7 @@ def _draw(data, q, scale, key0, key1, index, numbers, begin, end):
 
 
 @light_kernel
-def _write(X, first, groups, center, right, a, b, phase, kept, bounds, left, total, out, o):
+def _write(X, first, groups, center, right, a, b, phase, kept, bounds, left, total, out, o, shape):
     """Write cos((X - center) R + phase) of `groups` times V rows to panels a:b of a block; return whether all could be.
 
     Parameters
@@ -48,8 +48,9 @@ def _write(X, first, groups, center, right, a, b, phase, kept, bounds, left, tot
     left, total : room for DEPTH columns of the rows, and zeros for their products with whole tiles of panels, (tiles,
         rows, panels of a tile, V); these are left there
     out, o : flat, and the place of the first number in panel a
+    shape : of a tile, see :func:`pipeline.backends.cpu.tiles.gram_shape`
     """
-    shape, (n, p), far, at = plain(X), X.shape, False, 0
+    (n, p), far, at = X.shape, False, 0
     A, B, V = len(shape[1]), len(shape[2]), len(shape[3])
     for part in range(len(bounds) - 1):
         k = bounds[part]
@@ -117,7 +118,8 @@ def features(X: np.ndarray, center: np.ndarray, R: np.ndarray, phase: np.ndarray
     wide[:q], kept[:q] = phase, 1.0
     found = Panels(host.empty((-(-n // ROWS), whole_panels(q, X.dtype), ROWS, V), X.dtype), (n, q))
     found.data[:, panels:] = 0
-    parts, together = -(-X.shape[1] // DEPTH), len(gram_shape(1, X.dtype)[2])
+    parts, shape = -(-X.shape[1] // DEPTH), gram_shape(1, X.dtype)
+    together = len(shape[2])
     bounds = np.array([X.shape[1] * i // max(parts, 1) for i in range(parts + 1)], np.intp)
     right, out, most = R.reshape(-1), found.data.reshape(-1), WIDTH // V
 
@@ -129,13 +131,14 @@ def features(X: np.ndarray, center: np.ndarray, R: np.ndarray, phase: np.ndarray
             b = min(a + most, panels)
             total = np.zeros(-(-(b - a) // together) * together * rows * V)
             o = ((first // ROWS * found.data.shape[1] + a) * ROWS + first % ROWS) * V
-            if not _write(X, first, rows // V, center, right, a, b, wide, kept, bounds, left, total, out, o):
+            given = center, right, a, b, wide, kept, bounds, left, total, out, o, shape
+            if not _write(X, first, rows // V, *given):
                 sums = total.reshape(-1, rows, together, V).transpose(0, 2, 1, 3).reshape(-1, rows, V)
                 angles = sums[: b - a] + wide[a * V : b * V].reshape(-1, 1, V)
                 values = np.cos(angles) * kept[a * V : b * V].reshape(-1, 1, V)
                 found.data[first // ROWS, a:b, first % ROWS : first % ROWS + rows] = values
 
     nothing = np.zeros(0, X.dtype), np.zeros(0)
-    prepare(_write, X, 0, 0, center, right, 0, 0, wide, kept, bounds, *nothing, out, 0)
+    prepare(_write, X, 0, 0, center, right, 0, 0, wide, kept, bounds, *nothing, out, 0, shape)
     kernels.share(unit, -(-n // UNIT), n * R.size > kernels.SERIAL)
     return found

@@ -134,14 +134,6 @@ def add_gram_tile(typingctx, left, i, right, k, step, weights, w, rows, total, t
 
 
 @intrinsic
-def plain(typingctx, X):
-    """Return the shape of a tile of Gram matrices of one class for the type of X, see :func:`gram_shape`."""
-    sizes = map(len, gram_shape(1, np.dtype(X.dtype.name)))
-    shape = types.Tuple([types.UniTuple(types.none, size) for size in sizes])
-    return shape(X), lambda context, builder, signature, values: context.get_constant_null(shape)
-
-
-@intrinsic
 def square(typingctx, X):
     """Return the shape of a tile of V columns by one panel, of one class, for the type of X."""
     V = lanes(np.dtype(X.dtype.name))
