@@ -188,12 +188,20 @@ def _backend(settings: Any, command: str) -> Iterator[Unused]:
         return
     if backend.name in (BackendName.cpu, BackendName.reference):
         yield Unused("backend.device", "backend=gpu", f"backend={backend.name.name}")
+    if command == "plan" and (settings.machines or settings.machine.kind is not MachineKind.this):
+        yield Unused("backend.device", "machine=this", "machines of a datasheet")
     if command == "predict" and settings.scale.name is ScaleName.dask:
         yield Unused("backend.threads", "scale=local", "scale=dask, whose workers have threads of their own")
 
 
 def _profile(settings: Any, command: str) -> Iterator[Unused]:
-    if command != "profile" or settings.advice or settings.verify_advice:
+    if command != "profile":
+        return
+    if settings.scale.name is ScaleName.outofcore:  # is the processor's
+        yield Unused("gpu", "scale=local", "scale=outofcore")
+    if settings.backend.name is BackendName.gpu:
+        yield Unused("gpu", "backend=cpu", "backend=gpu, which is measured")
+    if settings.advice or settings.verify_advice:
         return
     for key in ("memory", "gpu"):
         yield Unused(key, "advice=true", "advice=false")
