@@ -136,7 +136,9 @@ def _command(name: str, arguments: list[str], started: float) -> int:
     for override in overrides:
         key, _, value = override.partition("=")
         if key == "hydra.run.dir" and "$" not in value and name != "doctor" and folder is None:
-            run_folder.refuse_used(Path(value.strip("'\"")), kept=False)  # before Hydra writes there
+            run_folder.refuse_used(
+                Path(value.strip("'\"").replace("\\'", "'")), kept=False
+            )  # before Hydra writes there
     if "--version" in flags:
         return _dispatch(["--version"], started)
     if {"-h", "--help"} & set(flags):

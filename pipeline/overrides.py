@@ -16,7 +16,7 @@ from pipeline import config
 from pipeline.config import CONF
 from pipeline.errors import ConfigError
 from pipeline.files import expanded
-from pipeline.groups.unused import unused
+from pipeline.groups.unused import OF_THE_MODEL, unused
 from pipeline.messages import LISTS, hint, one_line
 from pipeline.processor import usable_cores
 
@@ -30,16 +30,11 @@ CHOICES = {
 }
 LONG = {"-m": "--multirun", "-r": "--run", "-c": "--cfg", "-i": "--info"}
 EXCLUSIVE = {"--run", "--multirun", "--cfg", "--info"}
-# What predict takes from the model.
-OF_THE_MODEL = {
-    "image": "the size of the images",
-    "preprocess": "the preprocessing",
-    "hog": "the HoG features",
-    "reduce": "the reduction",
-    "classifier": "the classifier",
-}
 # Paths and regular expressions are free text: they may hold the characters of Hydra's override grammar.
-FREE_TEXT = {"data.path", "model", "out", "resume", "split.group_by", "scale.store"}
+FREE_TEXT = {
+    *("data.path", "model", "out", "resume", "split.group_by", "scale.store"),
+    *("scale.tls_ca", "scale.tls_cert", "scale.tls_key", "hydra.run.dir", "hydra.sweep.dir"),
+}
 
 
 def groups_of(name: str, extra: Path | None = None) -> dict[str, list[str]]:
@@ -261,7 +256,8 @@ def _same_name(override: Any, known: set[str], groups: dict[str, list[str]]) -> 
 def refuse_unused(name: str, settings: Any, typed: Sequence[str], sweep: bool) -> None:
     """Refuse a setting that was typed and can have no effect; in a sweep, whose other jobs may use it, warn.
 
-    What comes from the files of ``conf/``, and a typed value that is the default, are nobody's mistake.
+    What comes from the files of ``conf/``, and a typed value that is the default, are nobody's mistake; of what a
+    saved model fixes, the default is one.
 
     Parameters
     ----------
@@ -279,10 +275,11 @@ def refuse_unused(name: str, settings: Any, typed: Sequence[str], sweep: bool) -
         key = text.partition("=")[0].lstrip("+")
         if key not in without:
             continue
-        value, default = (_value(one, key) for one in (settings, config.SCHEMAS[name]()))
-        if value is None or value == default:
-            continue
-        _, belongs, found = without[key]
+        _, belongs, found, fixed = without[key]
+        if not fixed:
+            value, default = (_value(one, key) for one in (settings, config.SCHEMAS[name]()))
+            if value is None or value == default:
+                continue
         told = f"{text.lstrip('+')} has no effect with {found}: {key} belongs to {belongs}"
         if not sweep:
             raise ConfigError(f"{told}; leave it out, or choose what it belongs to")

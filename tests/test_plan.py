@@ -531,6 +531,7 @@ MISTAKES = {
     "machine=[t4,l4] 'prices={t4: -1}'": "prices.t4 must be at least 0",
     "machine=[t4,h300]": "no entry 'h300'; choose from: ",
     "machine=[t4,l4] machine.price_per_hour=2": "machine.price_per_hour must be left out with several machines",
+    "split.folds=5": "split.folds is for evaluate; plan is about train",  # was refused after measuring
     "scale=dask": "plan knows one machine at a time",
     "images=3": "images must be from 10 to 10000000000, or null, not 3",
     "images=1000000000000000": "images must be from 10 to 10000000000, or null, not 1000000000000000",

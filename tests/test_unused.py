@@ -16,7 +16,7 @@ from pipeline import overrides as module_of_words
 from pipeline.errors import ConfigError
 from pipeline.groups import unused as module
 from pipeline.groups.choices import DataName, Learner, MachineKind, PreprocessName, ScaleName
-from pipeline.overrides import groups_of, refuse_unused
+from pipeline.overrides import refuse_unused
 from pipeline.profiling.settings import overrides
 
 REFUSED = {
@@ -52,6 +52,10 @@ REFUSED = {
     "train scale=outofcore scale.workers=3": "scale.workers=3 has no effect with scale=outofcore",
     "predict model=m data.path=x scale.scheduler=tcp://h:1": "belongs to scale=dask",
     "train scale=dask scale.scheduler=tcp://h:1 scale.threads=3": "belongs to scale=dask without scale.scheduler",
+    "predict model=m data.path=x scale=dask backend.threads=1": "has no effect with scale=dask, whose workers have",
+    "plan machine=h200 backend=gpu backend.device=3": "backend.device=3 has no effect with machines of a datasheet",
+    "profile backend=gpu gpu=t4": "gpu=t4 has no effect with backend=gpu, which is measured",
+    "profile scale=outofcore gpu=t4": "gpu=t4 has no effect with scale=outofcore: gpu belongs to scale=local",
     "profile advice=false memory=8GB": "memory=8GB has no effect with advice=false",
     "profile advice=false budget=9": "budget belongs to advice=true, sweep= and compare=",
     "plan machine.bandwidth_gb_s=9": "has no effect with machine=this, which is measured",
@@ -80,12 +84,11 @@ TAKEN = (
 def test_a_setting_without_effect_is_refused(line):
     name, *words = shlex.split(line.replace("machine=[", "machines=["))
     added = ["data=auto"] if any(word.startswith("data.path=") for word in words) and name == "train" else []
-    typed = [word for word in words if word.split("=")[0] not in groups_of(name)]
     config.register(name)
     with initialize_config_dir(str(config.CONF), version_base="1.3"):  # quicker than the command line
         cfg = OmegaConf.to_object(compose(name, [*added, *words, "run_dir=x"]))
     with pytest.raises(ConfigError) as refused:
-        refuse_unused(name, cfg, typed, sweep=False)
+        refuse_unused(name, cfg, words, sweep=False)
     assert REFUSED[line] in str(refused.value)
 
 
@@ -95,6 +98,16 @@ def test_the_command_line_refuses_it_before_any_work(told):
         "scale=outofcore and scale=dask; leave it out, or choose what it belongs to"
     )
     assert REFUSED["train data.path=x data.classes=4"] in told("train", "data.path=x", "data.classes=4")
+    assert (
+        "evaluate: classifier.n_rounds=7 has no effect with model=m.npz, which fixes the classifier"
+        in told(
+            "evaluate",
+            "model=m.npz",
+            "classifier.n_rounds=7",  # it was ignored
+        )
+    )
+    for word in ("hog=default", "experiment=quick", "split=holdout"):
+        assert f"{word} has no effect with model=m.npz, which" in told("evaluate", "model=m.npz", word)
     assert "with machines=[t4,l4]: machine.cores" in told("plan", "machine=[t4,l4]", "machine.cores=9")
 
 
@@ -109,15 +122,67 @@ def test_what_has_an_effect_or_was_not_typed_is_taken(call, monkeypatch, line):
     assert len(seen) == 1
 
 
+def test_a_path_alone_that_is_a_packed_set_is_one(tmp_path):
+    """image.fit=pad, data.max_rejected= and data.workers= were ignored."""
+    path = tmp_path / "photos.NPZ"
+    path.touch()
+    settings = config.Train(data=config.Data(name=DataName.auto, path=str(path)))
+    for text in ("image.fit=pad", "data.max_rejected=0.5", "data.workers=3"):
+        key, value = text.split("=")
+        kind = {"image.fit": config.Fit, "data.workers": int, "data.max_rejected": float}[key]
+        group, name = key.split(".")
+        setattr(getattr(settings, group), name, kind[value] if key == "image.fit" else kind(value))
+        with pytest.raises(ConfigError, match=re.escape(f"{text} has no effect with data.path={path}")):
+            refuse_unused("train", settings, [text], sweep=False)
+    settings.data.path = str(tmp_path)
+    assert {"image.fit", "data.workers", "data.max_rejected"}.isdisjoint(module.unused(settings, "train"))
+
+
 def test_doctor_and_compare_look_at_the_gpu_whatever_computes():
     assert module.unused(config.Doctor(), "doctor") == {}
     assert "backend.device" in module.unused(config.Profile(), "profile")
     assert "backend.device" not in module.unused(config.Profile(compare=["cpu", "gpu"]), "profile")
 
 
-def test_a_saved_model_leaves_the_classifier_alone():
-    assert "classifier.gamma" in module.unused(config.Evaluate(), "evaluate")
-    assert "classifier.gamma" not in module.unused(config.Evaluate(model="m.npz"), "evaluate")
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            "classifier.n_rounds=7",
+            "fixes the classifier: classifier.n_rounds belongs to evaluate split.folds=5",
+        ),
+        ("classifier.n_rounds=100", "fixes the classifier"),  # the default, but the model may have another
+        ("classifier.gamma=[1,2]", "fixes the classifier"),
+        ("classifier=ridge", "fixes the classifier"),
+        ("image.height=50", "fixes the size of the images"),
+        ("image=square", "fixes the size of the images"),
+        ("preprocess.sigma=2", "fixes the preprocessing"),
+        ("hog.orientations=9", "fixes the HoG features"),
+        ("reduce=pca", "fixes the reduction"),
+        ("reduce.components=null", "fixes the reduction"),
+        ("split=grouped", "is scored on all images"),
+        ("split.seed=4", "is scored on all images"),
+        ("split.test=0.2", "is scored on all images: split.test belongs to train"),
+        ("experiment=quick", "fixes what experiments choose"),
+    ],
+)
+def test_evaluate_refuses_what_a_saved_model_fixes(text, why):
+    """classifier.n_rounds=7 was ignored, and so were those of the split and values that are the defaults."""
+    with pytest.raises(ConfigError) as refused:
+        refuse_unused("evaluate", config.Evaluate(model="m.npz"), ["data.path=x", text], sweep=False)
+    assert str(refused.value).startswith(f"{text} has no effect with model=m.npz, which {why}")
+    folds = config.Evaluate(split=config.Split(folds=5))
+    refuse_unused("evaluate", folds, [] if "gamma" in text else [text], sweep=False)
+
+
+def test_a_cross_validation_holds_out_no_share():
+    folds = config.Evaluate(split=config.Split(folds=5, test=0.3))
+    with pytest.raises(ConfigError, match=r"split\.test=0\.3 has no effect with split\.folds=5: each"):
+        refuse_unused("evaluate", folds, ["split.test=0.3"], sweep=False)
+
+
+def test_a_model_and_folds_are_told_to_exclude_each_other(told):
+    assert "model= and split.folds= exclude each other" in told("evaluate", "model=m.npz", "split=folds")
 
 
 def test_in_a_sweep_whose_other_jobs_may_use_it_a_setting_is_warned_of(call, monkeypatch):

@@ -193,6 +193,17 @@ def test_a_run_folder_with_a_model_is_refused(call, here, model_bytes, monkeypat
         assert sorted(os.listdir(here / "keep")) == ["config.yaml", "model.npz"]
 
 
+def test_a_run_folder_may_have_a_name_with_spaces_and_signs(call, here, model_bytes):
+    """hydra.run.dir=my run é was no word of Hydra's grammar."""
+    status, _, err = call("predict", "model=model.npz", "data.path=set.npz", "hydra.run.dir=my run's é (1)")
+    assert (status, err) == (0, "")
+    folder = here / "my run's é (1)"
+    assert (folder / "predictions.csv").is_file()
+    (folder / "model.npz").write_bytes(model_bytes)
+    status, _, err = call("train", "data.path=photos", "hydra.run.dir=my run's é (1)")
+    assert (status, err.count("\n"), "already holds model.npz" in err) == (2, 1, True)
+
+
 def test_two_runs_do_not_write_into_one_folder(call, here):
     """The second one is refused while the first is at work, and not afterwards."""
     (here / "mine").mkdir()
@@ -340,6 +351,20 @@ def test_an_empty_class_folder_is_named(here):
     (here / "photos" / "c").mkdir()
     with pytest.raises(DataError, match="the class folder c holds no pictures"):
         load(config.Data(name=DataName.folder, path="photos"), SIZE)
+
+
+def test_pack_tells_of_a_class_without_pictures_and_what_to_type_next(call, here):
+    """train refused the set and said of neither; the words to type had no quotes."""
+    (here / "photos" / "c d").mkdir()
+    (here / "photos" / "c d" / "1.png").write_text("bad")
+    size = ("image.height=24", "image.width=32")
+    status, out, err = call("pack", "data.path=photos", "out=my set.npz", *size, "data.max_rejected=0.5")
+    assert status == 0
+    assert "pipeline train data=packed 'data.path=my set.npz'" in out
+    assert "the class c d is of no picture: train will refuse my set.npz; mend or remove what " in err
+    status, _, err = call("train", "data.path=my set.npz", *size)
+    assert (status, err.count("\n")) == (2, 1)
+    assert "class 'c d' has 0 pictures" in err
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs POSIX pipes")

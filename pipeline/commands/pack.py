@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import shlex
 from pathlib import Path
 
 from pipeline import config, datasets
@@ -10,6 +12,8 @@ from pipeline.files import expanded
 from pipeline.reporting import tables, units
 from pipeline.reporting.progress import progress
 from pipeline.reporting.stages import Stages
+
+log = logging.getLogger(__name__)
 
 
 def run(cfg: config.Pack, stages: Stages | None = None) -> None:
@@ -20,6 +24,11 @@ def run(cfg: config.Pack, stages: Stages | None = None) -> None:
     with stages("pack"), progress("decode") as advance, steps.rejected_kept(listed):
         report = datasets.pack(cfg.data, cfg.image, out, advance)
     datasets.write_rejected(listed, report.rejected)
+    if report.empty:
+        log.warning(
+            "%s of no picture: train will refuse %s; mend or remove what %s lists, and pack again",
+            *(_named(report.empty), out, listed),
+        )
     tables.facts(
         f"{tables.count(report.n, 'image')} of {tables.count(len(report.class_names), 'class', 'classes')} packed",
         [
@@ -33,6 +42,11 @@ def run(cfg: config.Pack, stages: Stages | None = None) -> None:
                 f"{tables.stage_line(stages.seconds)} ({report.n / report.seconds:.0f} images/s)",
             ),
             ("packed", str(out)),
-            ("next", f"python -m pipeline train data=packed data.path={out}"),
+            ("next", f"python -m pipeline train data=packed {shlex.quote(f'data.path={out}')}"),
         ],
     )
+
+
+def _named(names: tuple[str, ...]) -> str:
+    shown = ", ".join(tables.shown(name) for name in names[:5]) + ", ..." * (len(names) > 5)
+    return f"the class {shown} is" if len(names) == 1 else f"the classes {shown} are"

@@ -120,6 +120,10 @@ def train_settings(cfg: config.Plan) -> config.Train:
             "plan knows one machine at a time, not the network between several; use scale=local or scale=outofcore "
             "(docs/scale.md has the model of a cluster)"
         )
+    if cfg.split.folds:
+        raise ConfigError(
+            "split.folds is for evaluate; plan is about train: leave split=folds and split.folds= out"
+        )
     names = [one.name for one in dataclasses.fields(config.Train)]
     settings = config.Train(**{name: getattr(cfg, name) for name in names})
     elsewhere = cfg.machines or cfg.machine.kind is not MachineKind.this

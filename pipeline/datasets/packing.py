@@ -30,6 +30,7 @@ class PackReport(NamedTuple):
     rejected: list[Rejected]
     seconds: float  # wall, all of it
     bytes: int  # size of the file
+    empty: tuple[str, ...] = ()  # classes all of whose files were rejected
 
 
 def pack(
@@ -75,14 +76,16 @@ def pack(
                     labels.append(images.labels.astype(np.int32))
             if not files:
                 raise DataError(f"data.path={data.path}: every file was rejected; there is nothing to pack")
-            arrays = {"files": np.array(files)}
+            arrays, empty = {"files": np.array(files)}, list[str]()
             if labels:
+                counts = np.bincount(np.concatenate(labels), minlength=len(names))
+                empty = [name for name, count in zip(names, counts, strict=True) if not count]
                 arrays |= {"labels": np.concatenate(labels), "classes": np.array(names)}
             size = _write_npz(out, raw, (len(files), image.height, image.width), arrays)
     except OSError as error:
         why = error.strerror or error
         raise OutputError(f"out={out}: cannot be written: {why}; {remedy(error, 'out=...')}") from error
-    return PackReport(out, len(files), names, rejected, perf_counter() - begin, size)
+    return PackReport(out, len(files), names, rejected, perf_counter() - begin, size, tuple(empty))
 
 
 def _check_old(out: Path, data: config.Data) -> None:

@@ -5,7 +5,9 @@ Seeds are not among them: a learner that draws nothing is the same with any.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 from pipeline.groups.choices import (
@@ -20,11 +22,16 @@ from pipeline.groups.choices import (
 
 
 class Unused(NamedTuple):
-    """A setting without effect, the choice or choices that it belongs to, and the one that was made."""
+    """A setting without effect, the choice or choices that it belongs to, and the one that was made.
+
+    Of one that is `fixed` by what was given, as by a saved model, the default is no less a mistake: the model may have
+    another value.
+    """
 
     key: str
     belongs: str
     found: str
+    fixed: bool = False
 
 
 DATASHEET = (
@@ -40,6 +47,14 @@ DATASHEET = (
     *("cores", "clock_ghz", "power_watts", "year", "source", "host_memory_gb"),
 )
 OF_A_GPU = ("tensor_tflops", "link_gb_s", "multiprocessors", "host_memory_gb")
+# What a saved model fixes, by the groups.
+OF_THE_MODEL = {
+    "image": "the size of the images",
+    "preprocess": "the preprocessing",
+    "hog": "the HoG features",
+    "reduce": "the reduction",
+    "classifier": "the classifier",
+}
 OF_DASK = ("scheduler", "workers", "threads", "processes", "wait", "timeout", "tls_ca", "tls_cert", "tls_key")
 
 
@@ -65,6 +80,8 @@ def _data(settings: Any, command: str) -> Iterator[Unused]:
     name, now = data.name, f"data={data.name.name}"
     if name is DataName.auto and data.path:
         now = f"data.path={data.path}"
+        if data.path.lower().endswith((".npz", ".npy")) and os.path.isfile(os.path.expanduser(data.path)):
+            name = DataName.packed
     if name is not DataName.synthetic:
         for key in ("n", "classes", "difficulty", "seed"):
             yield Unused(f"data.{key}", "data=synthetic", now)
@@ -121,6 +138,30 @@ def _classifier(settings: Any, command: str) -> Iterator[Unused]:
         yield Unused(key, "backend=gpu", f"backend={backend.name}")
 
 
+def _saved_model(settings: Any, command: str) -> Iterator[Unused]:
+    """Yield what ``evaluate model=`` takes from the model, groups and experiments too, and what only a split needs."""
+    model = getattr(settings, "model", None)
+    if command != "evaluate" or not model or settings.split.folds:  # a model and folds exclude each other
+        return
+    belongs = "evaluate split.folds=5, which cross-validates"
+    for group, what in OF_THE_MODEL.items():
+        now = f"model={model}, which fixes {what}"
+        yield Unused(group, belongs, now, fixed=True)
+        for one in fields(getattr(settings, group)):
+            yield Unused(f"{group}.{one.name}", belongs, now, fixed=True)
+    now = f"model={model}, which is scored on all images"
+    yield Unused("split", belongs, now, fixed=True)
+    for key in ("seed", "group_by", "validation"):
+        yield Unused(f"split.{key}", belongs, now, fixed=True)
+    yield Unused("split.test", "train", now, fixed=True)
+    yield Unused("experiment", belongs, f"model={model}, which fixes what experiments choose", fixed=True)
+
+
+def _split(settings: Any, command: str) -> Iterator[Unused]:
+    if command == "evaluate" and settings.split.folds:
+        yield Unused("split.test", "train", f"split.folds={settings.split.folds}: each fold is held out once")
+
+
 def _scale(settings: Any, command: str) -> Iterator[Unused]:
     scale = getattr(settings, "scale", None)
     if scale is None:
@@ -147,10 +188,20 @@ def _backend(settings: Any, command: str) -> Iterator[Unused]:
         return
     if backend.name in (BackendName.cpu, BackendName.reference):
         yield Unused("backend.device", "backend=gpu", f"backend={backend.name.name}")
+    if command == "plan" and (settings.machines or settings.machine.kind is not MachineKind.this):
+        yield Unused("backend.device", "machine=this", "machines of a datasheet")
+    if command == "predict" and settings.scale.name is ScaleName.dask:
+        yield Unused("backend.threads", "scale=local", "scale=dask, whose workers have threads of their own")
 
 
 def _profile(settings: Any, command: str) -> Iterator[Unused]:
-    if command != "profile" or settings.advice or settings.verify_advice:
+    if command != "profile":
+        return
+    if settings.scale.name is ScaleName.outofcore:  # is the processor's
+        yield Unused("gpu", "scale=local", "scale=outofcore")
+    if settings.backend.name is BackendName.gpu:
+        yield Unused("gpu", "backend=cpu", "backend=gpu, which is measured")
+    if settings.advice or settings.verify_advice:
         return
     for key in ("memory", "gpu"):
         yield Unused(key, "advice=true", "advice=false")
@@ -178,4 +229,4 @@ def _machine(settings: Any, command: str) -> Iterator[Unused]:
             yield Unused(f"machine.{key}", "machines that are a GPU", f"machine.name={machine.name}")
 
 
-RULES = (_data, _preprocess, _classifier, _scale, _backend, _profile, _machine)
+RULES = (_saved_model, _data, _preprocess, _classifier, _split, _scale, _backend, _profile, _machine)
