@@ -158,7 +158,8 @@ def check(name: str, overrides: Sequence[str], sweep: bool, extra: Path | None) 
             override = parser.parse_override(text)
         except HydraException as error:
             key, _, value = text.partition("=")
-            advice = f"put such a value in two pairs of quotes: \"{key}='{value}'\""
+            within = value.replace("'", "\\'")
+            advice = f"put such a value in two pairs of quotes: \"{key}='{within}'\""
             if value.startswith("(") and key in LISTS:
                 advice = f"a list is written in square brackets: {key}={LISTS[key]}"
             reason = one_line(error).partition(" expecting ")[0]  # what follows names the grammar's symbols
@@ -195,7 +196,7 @@ def _meant(text: str, name: str, groups: dict[str, list[str]]) -> str:
     chosen = [f"{group}={text}" for group, options in groups.items() if text in options]
     if chosen:
         return f": write {' or '.join(chosen)}"
-    if "data" not in groups or text.startswith("~"):
+    if "data" not in groups or text.startswith("~") or not text.strip():
         return ""
     known = config.keys(config.SCHEMAS[name])
     model = f", and model={text} if it is a model" if "model" in known and text.endswith(".npz") else ""

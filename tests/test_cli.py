@@ -254,6 +254,9 @@ MISTAKES = {
     "train my_folder": "'my_folder' is not of the form key=value: write data.path=my_folder if the images lie there.",
     "train none": "write preprocess=none or reduce=none.",
     "predict m.npz": "write data.path=m.npz if the images lie there, and model=m.npz if it is a model.",
+    'train ""': "'' is not of the form key=value. See: ",
+    'train "data.path=\'a"': "put such a value in two pairs of quotes: \"data.path='\\'a'\"",
+    "train \"data.path='\\\\'a'\"": "data.path='a: no such file or folder",
     "doctor my_folder": "'my_folder' is not of the form key=value. See: ",
     "train data=some/photos": "data=some/photos: data= chooses among auto, digits, folder, packed, synthetic; where "
     "the images lie is said with data.path=some/photos",
