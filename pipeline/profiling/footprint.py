@@ -20,7 +20,6 @@ LINE = 64  # bytes of a vector at most: columns of a round come in panels of tha
 SCORES = (
     6  # arrays of images x classes alive in a round: scores, moved scores, weights, responses, values, labels
 )
-COPIES = 2  # of a round's columns while panels become rows (backends/cpu/panels.py)
 SYSTEMS = 6  # matrices p x p in float64 that one class needs on a device (docs/gpu.md)
 
 
@@ -110,7 +109,8 @@ def _here(work: Work, base: float, host_memory: float) -> Footprint:
         held, what = base + pixels + fewer, "components"
     gathered = [_gathered(work, LINE // s)] * (2 if _meanwhile(work) else 1)
     notes = ", columns of the round" + " and the next" * (len(gathered) - 1) if gathered[0] else ""
-    rows = _other(work) + _scores(work) + sum(gathered) + (COPIES * gathered[0] if _by_rows(work) else 0.0)
+    beside = gathered[0] if _by_rows(work) else 0.0  # rows that panels become
+    rows = _other(work) + _scores(work) + sum(gathered) + beside
     needs += [
         Need("boost", held + rows + _systems(work, gathered), 0.0, f"{what}, scores{notes}"),
         Need("evaluate", held + work.tested * work.classes * 32.0, 0.0, f"{what}, probabilities"),

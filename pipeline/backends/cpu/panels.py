@@ -50,9 +50,11 @@ class Panels:
 
     def rows(self) -> np.ndarray:
         """Return the matrix (n, q) in C order."""
-        blocks, panels, _, V = self.data.shape
-        whole = self.data.transpose(0, 2, 1, 3).reshape(blocks * ROWS, panels * V)
-        return np.ascontiguousarray(whole[: self.shape[0], : self.shape[1]])
+        (n, q), V = self.shape, self.data.shape[3]
+        found = np.empty(self.shape, self.dtype)
+        for k in range(0, q, V):  # a panel at a time: all of them at once would be copied twice
+            found[:, k : k + V] = self.data[:, k // V].reshape(-1, V)[:n, : q - k]
+        return found
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
