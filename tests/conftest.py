@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import os
@@ -56,14 +57,31 @@ def shared_data(*parts: str) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def register() -> Callable[..., None]:
+    """``config.register``, once for each command: Hydra keeps the schemas as long as the process, and takes copies."""
+    from pipeline import config
+
+    return functools.cache(config.register)
+
+
 @pytest.fixture
 def call(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    register: Callable[..., None],
 ) -> Iterator[Callable[..., tuple[int, str, str]]]:
     """Run a command line in this process, in a folder of its own: call("train", "key=value") -> (status, out, err)."""
-    from pipeline import cli
+    from hydra._internal.hydra import Hydra
+
+    from pipeline import cli, config
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(config, "register", register)
+    # Hydra composes all settings twice, the first time for hydra.mode alone, which no test gives: None is what it
+    # finds. That is a third of the time of a command that does nothing. Programs of their own compose twice.
+    monkeypatch.setattr(Hydra, "get_mode", lambda *_, **__: None)
     monkeypatch.setattr(sys, "argv", ["pipeline"])
     monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
 

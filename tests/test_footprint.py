@@ -29,7 +29,10 @@ rng = np.random.default_rng(0)
 X, y = rng.random((n, p), dtype=np.float32), np.arange(n) % J
 for k in range(6):
     X[:, k] += (y >> k) & 1
-settings = {"n_rounds": 6, "random_state": 0, "trim": float(sys.argv[6])}
+<<<<<<< HEAD
+settings = {"n_rounds": 3, "random_state": 0, "trim": float(sys.argv[6])}
+=======
+>>>>>>> suite
 LogitBoostClassifier(learner, subspace_size=64, n_components=64, **settings).fit(X[:2200], y[:2200])
 print(status("VmRSS"))
 with open("/proc/self/clear_refs", "w") as file:
@@ -40,7 +43,7 @@ print(status("VmHWM"))
 
 
 def work_of(learner: str, n: int, p: int, q: int, classes: int, trim: float) -> Work:
-    given = {"subspace_size": q, "n_components": q, "n_rounds": 6, "trim": trim}
+    given = {"subspace_size": q, "n_components": q, "n_rounds": 3, "trim": trim}
     settings = config.Classifier(learner=config.Learner[learner], **given)
     cfg = config.Train(run_dir="r", classifier=settings)
     work = describe(cfg, backend="cpu", threads=2, images=n, classes=classes, source="packed", components=p)

@@ -50,7 +50,7 @@ def machine():
 def test_every_section_runs_to_its_end_under_the_double(machine, checks, tmp_path, capsys):
     """A dry run: it shows that no line of the script fails at once, nothing of a GPU."""
     sizes = checks.common.Sizes(
-        images=(4, 6), image_shape=(24, 32), parity_images=3, parity_step=4, random_features=32,
+        images=(4, 6), image_shape=(24, 32), parity_images=3, parity_step=10, random_features=32,
         components=(200, 40), classes=3, training_rows=500, training_columns=24, rounds=2, repeats=2, timings=1,
         leak_rounds=1, transfer_bytes=1 << 16, copy_bytes=1 << 16,
     )  # fmt: skip

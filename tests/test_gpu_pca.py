@@ -139,7 +139,7 @@ def test_train_and_predict_with_fewer_features(machine, gpu, monkeypatch, tmp_pa
     from pipeline.model import load_model
 
     cfg = config.Train(run_dir=str(tmp_path), plots=False, image=config.Image(16, 16))
-    cfg.data = config.Data(name=config.DataName.synthetic, n=240, classes=4)
+    cfg.data = config.Data(name=config.DataName.synthetic, n=120, classes=4)
     cfg.hog = config.Hog(pixels_per_cell=[4, 4], cells_per_block=[2, 2])
     cfg.reduce = config.Reduce(config.ReduceName.pca, variance=0.9)
     cfg.classifier.n_rounds, cfg.classifier.early_stopping = 3, True

@@ -191,16 +191,20 @@ def test_early_stopping_is_not_advised_where_it_would_not_stop(tmp_path):
 # ---- what is typed ----
 
 
-def composed(base, text):
-    """Return the settings that the command line makes of the words of two texts."""
+@pytest.fixture
+def composed(register):
+    """The settings that the command line makes of the words of two texts."""
     from hydra import compose, initialize_config_dir
     from omegaconf import OmegaConf
 
-    config.register()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
+    def compose_both(base, text):
         cfg = compose("train", [*shlex.split(base), *shlex.split(text)])
-    cfg.run_dir = "here"
-    return OmegaConf.to_object(cfg)
+        cfg.run_dir = "here"
+        return OmegaConf.to_object(cfg)
+
+    register("train")
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        yield compose_both
 
 
 def measured_as(cfg, **changes):
@@ -217,7 +221,7 @@ def measured_as(cfg, **changes):
         ("classifier=full data=auto 'data.path=my photos'", "folder"),
     ],
 )
-def test_overrides_mean_on_the_command_line_what_was_tried(base, source):
+def test_overrides_mean_on_the_command_line_what_was_tried(composed, base, source):
     cfg = composed(base, "")
     candidates = list(derived(measured_as(cfg, source=source)))
     assert len(candidates) >= 5

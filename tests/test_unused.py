@@ -81,10 +81,10 @@ TAKEN = (
 
 
 @pytest.mark.parametrize("line", REFUSED)
-def test_a_setting_without_effect_is_refused(line):
+def test_a_setting_without_effect_is_refused(line, register):
     name, *words = shlex.split(line.replace("machine=[", "machines=["))
     added = ["data=auto"] if any(word.startswith("data.path=") for word in words) and name == "train" else []
-    config.register(name)
+    register(name)
     with initialize_config_dir(str(config.CONF), version_base="1.3"):  # quicker than the command line
         cfg = OmegaConf.to_object(compose(name, [*added, *words, "run_dir=x"]))
     with pytest.raises(ConfigError) as refused:
