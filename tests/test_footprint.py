@@ -29,10 +29,7 @@ rng = np.random.default_rng(0)
 X, y = rng.random((n, p), dtype=np.float32), np.arange(n) % J
 for k in range(6):
     X[:, k] += (y >> k) & 1
-<<<<<<< HEAD
 settings = {"n_rounds": 3, "random_state": 0, "trim": float(sys.argv[6])}
-=======
->>>>>>> suite
 LogitBoostClassifier(learner, subspace_size=64, n_components=64, **settings).fit(X[:2200], y[:2200])
 print(status("VmRSS"))
 with open("/proc/self/clear_refs", "w") as file:
