@@ -99,10 +99,15 @@ def call(
 
 @pytest.fixture
 def told(call: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
-    """Run a command line that must fail by one line on the error stream; return the line."""
+    """Run a command line that must fail by one line on the error stream; return the line.
+
+    Without progress, which a machine that is busy with other work shows of any stage.
+    """
+    from pipeline.reporting import progress
 
     def run(*arguments: str) -> str:
-        status, out, err = call(*arguments)
+        with progress.silent():
+            status, out, err = call(*arguments)
         assert status == 2
         assert out == ""
         assert err.count("\n") == 1
