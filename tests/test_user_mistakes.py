@@ -11,6 +11,7 @@ import threading
 import tomllib
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -548,3 +549,14 @@ def test_doctor_misses_only_what_the_program_needs():
 )
 def test_the_source_is_named_and_not_how_it_was_found(data, text):
     assert steps.source(data) == text
+
+
+def test_features_larger_than_memory_are_refused_before_they_are_made(told, monkeypatch):
+    """75 pictures of 16384 x 16384 pixels would have made 100 GB of features: the system ended the program."""
+    import psutil
+
+    there = SimpleNamespace(total=10**6)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: there)
+    line = told("train", "data=synthetic", "data.n=120", "scale=local")
+    assert "HoG features of 120 images, 3,240 of each, need 2 MB of memory, and this machine has 1 MB" in line
+    assert "scale=outofcore" in line

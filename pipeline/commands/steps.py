@@ -150,9 +150,13 @@ def features(
 
     Raises
     ------
+    ConfigError
+        If there are more of them than this machine has memory.
     DataError
         If a feature is not finite, naming the image.
     """
+    if hog.backend != "gpu":
+        _check_room(len(index), hog)
     X = model.features(pixels, index, step, hog, chunk, advance, stages)
     with stages("hog"):  # on a GPU this also waits for the work that is queued
         bad = backends.get(hog.backend).first_not_finite(X)
@@ -162,6 +166,22 @@ def features(
             "preprocess="
         )
     return backends.get(hog.backend).resident(X)
+
+
+def _check_room(n: int, hog: HogExtractor) -> None:
+    """Refuse features that are more than there is memory: the system would end the program without a word."""
+    import psutil
+
+    p = hog.layout_.n_features
+    needed, there = n * p * np.dtype(hog.dtype).itemsize, psutil.virtual_memory().total
+    if needed > there:
+        from pipeline.reporting.plan_tables import size
+
+        raise ConfigError(
+            f"the HoG features of {n:,} images, {p:,} of each, need {size(needed)} of memory, and this machine has "
+            f"{size(there)}: choose smaller images (image.height=, image.width=) or larger cells (hog=coarse); train "
+            "can have them on disk, too, by scale=outofcore scale.memory_limit=8GB"
+        )
 
 
 def reducer(settings: config.Reduce, hog: HogExtractor) -> PcaReducer | None:
