@@ -406,7 +406,7 @@ def test_names_in_a_packed_set_lead_nowhere(call, tmp_path, monkeypatch, scale):
     words = [*WORDS[4:], *scale, "data.path=set.npz"]
     status, _, err = call("train", *words, *size, "classifier.n_rounds=2", "hydra.run.dir=run")
     assert status == 0, err
-    words = [word for word in [*WORDS[5:], *scale] if word != "scale=outofcore"] + ["data.path=set.npz"]
+    words = [word for word in scale if word != "scale=outofcore"] + ["data.path=set.npz"]
     status, _, err = call("predict", *words, "model=run/model.npz", "out=labels", "hydra.run.dir=told")
     assert status == 0, err
     assert os.listdir(tmp_path) == ["a"]

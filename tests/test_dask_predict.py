@@ -44,7 +44,7 @@ def test_a_killed_worker_costs_no_row(call, model, monkeypatch):
     """Of two workers one is killed after the third of 12 parts; every picture is labelled once, as in memory."""
     from pipeline.scale import dask_predict
 
-    label, words = dask_predict.label, [*WORDS[5:], *SET, "data.n=24000", model]
+    label, words = dask_predict.label, [*SET, "data.n=24000", model]
     status, _, err = call("predict", *words, "out=whole.csv", "hydra.run.dir=whole")
     assert status == 0, err
     with dask_runs.processes(2) as workers:
@@ -83,7 +83,7 @@ def test_a_full_disk_is_told_and_leaves_whole_parts_only(call, model, format):
     """The system refuses the end of a part, as it would on a full disk."""
     import resource
 
-    words = [*WORDS[5:], *SET, *THREADS, "scale.workers=1", model, f"format={format}", "scale.partitions=3"]
+    words = [*SET, *THREADS, "scale.workers=1", model, f"format={format}", "scale.partitions=3"]
     status, _, err = call("predict", *words, "data.n=3000", "out=whole", "hydra.run.dir=first")
     assert status == 0, err
     sizes = [path.stat().st_size for path in sorted(Path("whole").iterdir())]
