@@ -240,6 +240,27 @@ def test_sums_are_the_same_by_the_tiles_of_other_processors(q):
     np.testing.assert_allclose(fourier.features(X, center, R_, phase), np.cos(angles), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("q", [1, 2, 3, 4, 5])
+def test_sums_are_the_same_by_tiles_of_four_panels(monkeypatch, q):
+    """As processors have them whose registers hold two numbers."""
+    V = vectors.lanes(np.dtype("d"))
+    shape = (None,), (None,) * 2, (None,) * 4, (None,) * V
+    for module in (tiles, fourier, wls_grams):
+        monkeypatch.setattr(module, "gram_shape", lambda *_: shape)
+    q = q * V - 1
+    X, center, W, R = problem(300, 80, 3, "float64", 8)
+    gathered = wls.gather(X, np.arange(q), center)
+    assert gathered.data.shape[1] % 4 == 0
+    sums = wls_grams.weighted_sums(gathered, np.zeros(q), W, R)
+    gram, products, _, x = plainly(X, center, W, R)
+    upper = np.triu(np.ones((q, q), bool))
+    np.testing.assert_allclose(sums.gram[:, upper], gram[:, :q, :q][:, upper], rtol=0, atol=1e-10)
+    np.testing.assert_allclose(sums.products, products[:, :, :q], rtol=0, atol=1e-10)
+    R_, phase = fourier.normal_panels(80, q, 0.1, 3, 1, np.dtype("d")), np.linspace(0.0, 6.0, q)
+    angles = x @ R_.transpose(1, 0, 2).reshape(80, -1)[:, :q] + phase
+    np.testing.assert_allclose(fourier.features(X, center, R_, phase), np.cos(angles), rtol=0, atol=1e-10)
+
+
 # ---- what surrounds the sums ----
 
 
