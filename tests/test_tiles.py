@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from concurrent.futures import wait
 from types import SimpleNamespace
 
@@ -143,6 +144,19 @@ def test_single_features_of_many_classes(monkeypatch):
     _, products, _, x = plainly(X, center, W, R)
     np.testing.assert_allclose(found[:2], products, rtol=0, atol=1e-10)
     np.testing.assert_allclose(found[2], W.T @ (x * x), rtol=0, atol=1e-10)
+
+
+def test_sums_of_single_features_in_panels_hold_no_copy_of_the_weights(monkeypatch):
+    monkeypatch.setattr(wls_moments, "SHARED", False)
+    X, center, W, R = problem(10_000, 40, 136, "float32", 9)
+    wls_moments.weighted_moments(X, center, W, R)  # compiles
+    tracemalloc.start()
+    try:
+        wls_moments.weighted_moments(X, center, W, R)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak <= 0.5 * W.nbytes
 
 
 def test_rows_apart_and_rows_that_cannot_be_written():
