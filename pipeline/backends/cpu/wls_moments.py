@@ -112,24 +112,26 @@ def _packed_moments(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndar
     shift[:p] = center
     segments, groups = _tasks(n, sets, 8 * 3 * sets * A * wide)
     bounds = [-(-n // ROWS) * i // segments * ROWS for i in range(segments)] + [n]
-    total = np.empty((segments, 3, sets * A, wide))
-    prepare(_add_packed_moments, X, shift, *given, 0, n, 0, 0, shape, total[0])
+    # what is returned is of the first: nobody keeps the others
+    total, *rest = np.empty((3, sets * A, wide)), *np.empty((segments - 1, 3, sets * A, wide))
+    prepare(_add_packed_moments, X, shift, *given, 0, n, 0, 0, shape, total)
 
     def task(i: int) -> None:
         part, group = divmod(i, groups)
         mine = sets * group // groups, sets * (group + 1) // groups
-        _add_packed_moments(X, shift, *given, bounds[part], bounds[part + 1], *mine, shape, total[part])
+        sums = rest[part - 1] if part else total
+        _add_packed_moments(X, shift, *given, bounds[part], bounds[part + 1], *mine, shape, sums)
 
     kernels.share(task, segments * groups, parallel=X.size > kernels.SERIAL)
-    flat = total.reshape(segments, -1)
+    flat = total.reshape(-1)
 
     def add(i: int) -> None:
-        part = slice(flat.shape[1] * i // segments, flat.shape[1] * (i + 1) // segments)
-        for j in range(1, segments):
-            flat[0, part] += flat[j, part]
+        part = slice(flat.size * i // segments, flat.size * (i + 1) // segments)
+        for more in rest:
+            flat[part] += more.reshape(-1)[part]
 
-    kernels.share(add, segments if segments > 1 else 0, parallel=total.size > kernels.SERIAL)
-    return total[0, :, :J, :p]
+    kernels.share(add, segments if rest else 0, parallel=segments * total.size > kernels.SERIAL)
+    return total[:, :J, :p]
 
 
 def _tasks(n: int, chunks: int, size: int) -> tuple[int, int]:
