@@ -124,8 +124,10 @@ def test_moments_of_single_features(n, q, J, dtype, seed, unused):
     np.testing.assert_allclose(found[2], np.diagonal(gram, axis1=1, axis2=2), rtol=0, atol=far)
 
 
+@pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("strips", [3, 9])
-def test_more_features_than_a_strip(strips):
+def test_more_features_than_a_strip(monkeypatch, strips, shared):
+    monkeypatch.setattr(wls_moments, "SHARED", shared)
     X, center, W, R = problem(
         300, strips * wls_moments.STRIP * vectors.lanes(np.dtype("float64")) + 5, 14, "float64", 4
     )
@@ -135,8 +137,10 @@ def test_more_features_than_a_strip(strips):
     np.testing.assert_allclose(found[2], W.T @ (x * x), rtol=0, atol=1e-10)
 
 
-def test_single_features_of_many_classes(monkeypatch):
+@pytest.mark.parametrize("shared", [True, False])
+def test_single_features_of_many_classes(monkeypatch, shared):
     """Few segments of the rows, and sets of classes apart."""
+    monkeypatch.setattr(wls_moments, "SHARED", shared)
     monkeypatch.setattr(wls_moments, "SUMS", 1 << 20)
     assert wls_moments._tasks(1100, 6, 1 << 19) == (2, 4)
     X, center, W, R = problem(1100, 400, 60, "float64", 9)
@@ -193,6 +197,7 @@ def test_sums_do_not_depend_on_threads(threads):
 
 @pytest.mark.parametrize("J", [11, 43])
 def test_sets_of_two_sizes_give_the_very_sums(monkeypatch, J):
+    monkeypatch.setattr(wls_moments, "SHARED", True)
     X, center, W, R = problem(600, 50, J, "float32", 9)
     wanted = wls_moments.weighted_moments(X, center, W, R)
     monkeypatch.setattr(wls_moments, "WORTH", 0)
