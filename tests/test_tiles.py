@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from concurrent.futures import wait
 from types import SimpleNamespace
 
@@ -123,8 +124,10 @@ def test_moments_of_single_features(n, q, J, dtype, seed, unused):
     np.testing.assert_allclose(found[2], np.diagonal(gram, axis1=1, axis2=2), rtol=0, atol=far)
 
 
+@pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("strips", [3, 9])
-def test_more_features_than_a_strip(strips):
+def test_more_features_than_a_strip(monkeypatch, strips, shared):
+    monkeypatch.setattr(wls_moments, "SHARED", shared)
     X, center, W, R = problem(
         300, strips * wls_moments.STRIP * vectors.lanes(np.dtype("float64")) + 5, 14, "float64", 4
     )
@@ -134,8 +137,10 @@ def test_more_features_than_a_strip(strips):
     np.testing.assert_allclose(found[2], W.T @ (x * x), rtol=0, atol=1e-10)
 
 
-def test_single_features_of_many_classes(monkeypatch):
+@pytest.mark.parametrize("shared", [True, False])
+def test_single_features_of_many_classes(monkeypatch, shared):
     """Few segments of the rows, and sets of classes apart."""
+    monkeypatch.setattr(wls_moments, "SHARED", shared)
     monkeypatch.setattr(wls_moments, "SUMS", 1 << 20)
     assert wls_moments._tasks(1100, 6, 1 << 19) == (2, 4)
     X, center, W, R = problem(1100, 400, 60, "float64", 9)
@@ -143,6 +148,20 @@ def test_single_features_of_many_classes(monkeypatch):
     _, products, _, x = plainly(X, center, W, R)
     np.testing.assert_allclose(found[:2], products, rtol=0, atol=1e-10)
     np.testing.assert_allclose(found[2], W.T @ (x * x), rtol=0, atol=1e-10)
+
+
+def test_sums_of_single_features_in_panels_hold_no_copy_of_the_weights(monkeypatch):
+    monkeypatch.setattr(wls_moments, "SHARED", False)
+    X, center, W, R = problem(10_000, 40, 136, "float32", 9)
+    wls_moments.weighted_moments(X, center, W, R)  # compiles
+    tracemalloc.start()
+    try:
+        found = wls_moments.weighted_moments(X, center, W, R)
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak <= 0.5 * W.nbytes
+    assert kept <= 1.5 * found.nbytes  # not the sums of each segment of the rows
 
 
 def test_rows_apart_and_rows_that_cannot_be_written():
@@ -178,6 +197,7 @@ def test_sums_do_not_depend_on_threads(threads):
 
 @pytest.mark.parametrize("J", [11, 43])
 def test_sets_of_two_sizes_give_the_very_sums(monkeypatch, J):
+    monkeypatch.setattr(wls_moments, "SHARED", True)
     X, center, W, R = problem(600, 50, J, "float32", 9)
     wanted = wls_moments.weighted_moments(X, center, W, R)
     monkeypatch.setattr(wls_moments, "WORTH", 0)
@@ -238,6 +258,27 @@ def test_sums_are_the_same_by_the_tiles_of_other_processors(q):
     R_, phase = fourier.normal_panels(80, q, 0.1, 3, 1, np.dtype("f")), np.linspace(0.0, 6.0, q)
     angles = (X - center) @ R_.transpose(1, 0, 2).reshape(80, -1)[:, :q] + phase
     np.testing.assert_allclose(fourier.features(X, center, R_, phase), np.cos(angles), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("q", [1, 2, 3, 4, 5])
+def test_sums_are_the_same_by_tiles_of_four_panels(monkeypatch, q):
+    """As processors have them whose registers hold two numbers."""
+    V = vectors.lanes(np.dtype("d"))
+    shape = (None,), (None,) * 2, (None,) * 4, (None,) * V
+    for module in (tiles, fourier, wls_grams):
+        monkeypatch.setattr(module, "gram_shape", lambda *_: shape)
+    q = q * V - 1
+    X, center, W, R = problem(300, 80, 3, "float64", 8)
+    gathered = wls.gather(X, np.arange(q), center)
+    assert gathered.data.shape[1] % 4 == 0
+    sums = wls_grams.weighted_sums(gathered, np.zeros(q), W, R)
+    gram, products, _, x = plainly(X, center, W, R)
+    upper = np.triu(np.ones((q, q), bool))
+    np.testing.assert_allclose(sums.gram[:, upper], gram[:, :q, :q][:, upper], rtol=0, atol=1e-10)
+    np.testing.assert_allclose(sums.products, products[:, :, :q], rtol=0, atol=1e-10)
+    R_, phase = fourier.normal_panels(80, q, 0.1, 3, 1, np.dtype("d")), np.linspace(0.0, 6.0, q)
+    angles = x @ R_.transpose(1, 0, 2).reshape(80, -1)[:, :q] + phase
+    np.testing.assert_allclose(fourier.features(X, center, R_, phase), np.cos(angles), rtol=0, atol=1e-10)
 
 
 # ---- what surrounds the sums ----

@@ -66,9 +66,12 @@ def _write(X, first, groups, center, right, a, b, phase, kept, bounds, left, tot
                 for v in range(0, whole, A):
                     add_gram_tile(left, i + v, right, x, p * V, center, 0, depth, total, t, B * V, shape)
                     t += A * B * V
-                if whole == 0:  # the last of two panels
-                    add_gram_tile(left, i, right, x, 0, center, 0, depth, total, t, B * V, square(X))
-                    t += V * B * V
+                for m in range(0 if whole else b - c):  # the last panels, fewer than a tile's
+                    right_m = x + m * p * V
+                    add_gram_tile(
+                        left, i, right, right_m, 0, center, 0, depth, total, t + m * V, B * V, square(X)
+                    )
+                t += 0 if whole else V * B * V
     t = 0
     for c in range(a, b, B):
         for m in range(B if b - c >= B else b - c):

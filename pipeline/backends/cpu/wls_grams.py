@@ -103,8 +103,9 @@ def weighted_sums(
 
     Notes
     -----
-    The product of two columns is worked out once and weighted by every class: n q^2 / 2 multiplications more than
-    the n q^2 operations a class that a symmetric product needs, and none of the passes that scale rows. Each ROWS
+    The product of two columns is worked out once and weighted by every class of a tile: n q^2 / 2 multiplications more
+    than the n q^2 operations a class that a symmetric product needs, and none of the passes that scale rows. Tiles of
+    one class, all there are with 16 registers, scale the rows of one factor while they are in the cache. Each ROWS
     rows, counted from the first, are added in the dtype of X, and these sums in float64: sets of rows that are cut at
     multiples of ROWS give the same sums up to the rounding of float64. Rows without weight are left out, but not of
     panels. The tiles of a task are added to the Gram matrix as soon as those of the rows before are: all of them
@@ -116,12 +117,13 @@ def weighted_sums(
     q, classes = X.shape[1], W.shape[1]
     starts = triangle.starts(q) if panels else np.arange(0, q * q, q)
     gram = np.zeros((classes, triangle.size(q) if panels else q * q))
-    sums = _add_all(X, center, plan, W, W[:0] if R is None else R, (gram, starts))
+    apiece = isinstance(X, Panels) and plan.size == 1  # then the other sums are of all classes, in one pass
+    sums = _add_all(X, center, plan, W, W[:0] if R is None or apiece else R, (gram, starts))
     if not panels:
         gram = gram.reshape(classes, q, q)
     if R is None:
         return Found(gram, np.empty(0), np.empty(0))
-    if isinstance(X, Panels) and plan.size == 1:  # of all classes in one pass
+    if isinstance(X, Panels) and plan.size == 1:
         both, totals = panel_products(X, np.hstack([R, W]))
         return Found(gram, both.T.reshape(2, classes, q), totals.reshape(2, classes))
     return Found(gram, *_rest(plan, sums, q, classes))

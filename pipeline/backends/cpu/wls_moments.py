@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.backends.cpu import wls_kernels as kernels
-from pipeline.backends.cpu.jit import kernel, prepare
+from pipeline.backends.cpu.jit import kernel, part, prepare
 from pipeline.backends.cpu.tiles import SHARED, add_gram_tile, add_moment_tile, moment_shape, packed_shape
 from pipeline.backends.cpu.vectors import ROWS, adjacent, lanes, pack_rows, prefetch
 
@@ -106,34 +106,32 @@ def _packed_moments(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndar
     shape = packed_shape(J, X.dtype)
     A, B, V = (len(part) for part in shape[1:])
     sets = -(-J // A)
-    weights = np.zeros((2, sets, n, V), X.dtype)
-    for s in range(sets):
-        part = slice(s * A, min((s + 1) * A, J))
-        weights[0, s, :, : part.stop - part.start] = R[:, part]
-        weights[1, s, :, : part.stop - part.start] = W[:, part]
+    given = np.ascontiguousarray(R), np.ascontiguousarray(W)
     wide = -(-p // (B * V)) * B * V
     shift = np.zeros(wide, X.dtype)
     shift[:p] = center
     segments, groups = _tasks(n, sets, 8 * 3 * sets * A * wide)
     bounds = [-(-n // ROWS) * i // segments * ROWS for i in range(segments)] + [n]
-    total = np.empty((segments, 3, sets * A, wide))
-    prepare(_add_packed_moments, X, shift, weights, 0, n, 0, 0, shape, total[0])
+    # what is returned is of the first: nobody keeps the others
+    total, *rest = np.empty((3, sets * A, wide)), *np.empty((segments - 1, 3, sets * A, wide))
+    prepare(_add_packed_moments, X, shift, *given, 0, n, 0, 0, shape, total)
 
     def task(i: int) -> None:
         part, group = divmod(i, groups)
         mine = sets * group // groups, sets * (group + 1) // groups
-        _add_packed_moments(X, shift, weights, bounds[part], bounds[part + 1], *mine, shape, total[part])
+        sums = rest[part - 1] if part else total
+        _add_packed_moments(X, shift, *given, bounds[part], bounds[part + 1], *mine, shape, sums)
 
     kernels.share(task, segments * groups, parallel=X.size > kernels.SERIAL)
-    flat = total.reshape(segments, -1)
+    flat = total.reshape(-1)
 
     def add(i: int) -> None:
-        part = slice(flat.shape[1] * i // segments, flat.shape[1] * (i + 1) // segments)
-        for j in range(1, segments):
-            flat[0, part] += flat[j, part]
+        part = slice(flat.size * i // segments, flat.size * (i + 1) // segments)
+        for more in rest:
+            flat[part] += more.reshape(-1)[part]
 
-    kernels.share(add, segments if segments > 1 else 0, parallel=total.size > kernels.SERIAL)
-    return total[0, :, :J, :p]
+    kernels.share(add, segments if rest else 0, parallel=segments * total.size > kernels.SERIAL)
+    return total[:, :J, :p]
 
 
 def _tasks(n: int, chunks: int, size: int) -> tuple[int, int]:
@@ -148,22 +146,33 @@ def _tasks(n: int, chunks: int, size: int) -> tuple[int, int]:
     return max(1, min(segments, -(-n // ROWS))), groups
 
 
+@part
+def _pack_classes(W, start, m, first, count, V, out, o):
+    """Write W[start:start + m, first:first + count], of the columns that there are, to a panel at out[o]."""
+    for i in range(m):
+        for c in range(count if W.shape[1] - first > count else W.shape[1] - first):
+            out[o + i * V + c] = W[start + i, first + c]
+
+
 @kernel
-def _add_packed_moments(X, shift, weights, begin, end, first_set, last_set, shape, total):
+def _add_packed_moments(X, shift, R, W, begin, end, first_set, last_set, shape, total):
     """Write the sums over rows begin:end of some sets of classes to total (3, classes, columns).
 
-    Parameters
-    ----------
-    weights : (2, sets, n, V), responses and weights; of each V numbers as many count as a set has classes
+    Responses and weights of a block of rows are copied to panels, one for each set: of all rows they would take more
+    memory than the responses and weights do.
     """
     _, classes, panels, lanes = shape
     A, B, V = len(classes), len(panels), len(lanes)
-    (_, sets, n, _), p, wide = weights.shape, X.shape[1], total.shape[2]
-    step, flat, numbers = ROWS * V, weights.reshape(-1), total.reshape(-1)
+    sets, p, wide = last_set - first_set, X.shape[1], total.shape[2]
+    step, numbers = ROWS * V, total.reshape(-1)
     x, none = np.empty(B * step, X.dtype), np.empty(0, X.dtype)
+    weights = np.zeros(2 * sets * step, X.dtype)
     total[:, first_set * A : last_set * A] = 0.0
     for start in range(begin, end, ROWS):
         m = ROWS if end - start > ROWS else end - start
+        for s in range(sets):
+            _pack_classes(R, start, m, (first_set + s) * A, A, V, weights, s * step)
+            _pack_classes(W, start, m, (first_set + s) * A, A, V, weights, (sets + s) * step)
         for k in range(0, wide, B * V):
             later, asked, calls = k + DISTANCE if k + DISTANCE < p else k, 0, 0
             if k + B * V <= p:
@@ -177,14 +186,14 @@ def _add_packed_moments(X, shift, weights, begin, end, first_set, last_set, shap
                 if kind == 2:
                     for o in range(B * step):
                         x[o] *= x[o]
-                for s in range(first_set, last_set):
+                for s in range(sets):
                     calls += 1
-                    while asked < m * calls // (3 * (last_set - first_set)):
+                    while asked < m * calls // (3 * sets):
                         prefetch(X, start + asked, later)
                         asked += 1
-                    w = ((sets if kind > 0 else 0) + s) * n + start
-                    t = (kind * sets + s) * A * wide + k
-                    add_gram_tile(flat, w * V, x, 0, step, none, 0, m, numbers, t, wide, shape)
+                    w = ((sets if kind > 0 else 0) + s) * step
+                    t = (kind * total.shape[1] + (first_set + s) * A) * wide + k
+                    add_gram_tile(weights, w, x, 0, step, none, 0, m, numbers, t, wide, shape)
 
 
 @kernel
