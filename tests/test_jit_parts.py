@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from pipeline.backends.cpu import jit, jit_parts
+from pipeline.backends.cpu import jit, jit_parts, tiles
 
 PROGRAM = """
 import sys
@@ -46,7 +46,8 @@ GENERAL = {"fast", "tile_rows", "tile_row", "accumulate", "fold_columns"}
 GRAY, DOUBTS = {"convert", "folded_gradient", "vertical"}, {"set_aside", "count_near", "too_large"}
 COLOUR = {"strongest", "gradient", "fold", "settle"}
 FIT = {
-    "_sum_rows", "_gather", "add_panel_products", "add_to_gram", "_solve", "factorise_rows", "back_substitute",
+    "_sum_rows", "_gather", "add_panel_products" if tiles.SHARED else "add_panel_products_of_one",
+    "add_to_gram", "_solve", "factorise_rows", "back_substitute",
     "_add_products", "_write_values", "_advance_rows", "move_rows", "unit_of",
 }  # fmt: skip
 

@@ -124,7 +124,8 @@ def weighted_sums(
     if R is None:
         return Found(gram, np.empty(0), np.empty(0))
     if isinstance(X, Panels) and plan.size == 1:
-        both, totals = panel_products(X, np.hstack([R, W]))
+        # by the machine code that residuals of several classes need, too
+        both, totals = panel_products(X, np.hstack([R, W]), classes if classes > 1 else 0)
         return Found(gram, both.T.reshape(2, classes, q), totals.reshape(2, classes))
     return Found(gram, *_rest(plan, sums, q, classes))
 
