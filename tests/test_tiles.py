@@ -142,7 +142,8 @@ def test_single_features_of_many_classes(monkeypatch, shared):
     """Few segments of the rows, and sets of classes apart."""
     monkeypatch.setattr(wls_moments, "SHARED", shared)
     monkeypatch.setattr(wls_moments, "SUMS", 1 << 20)
-    assert wls_moments._tasks(1100, 6, 1 << 19) == (2, 4)
+    monkeypatch.setattr(wls_moments, "SHARE", 1 << 20)
+    assert wls_moments._tasks(1100, 6, 1 << 19, 1 << 20) == (2, 4)
     X, center, W, R = problem(1100, 400, 60, "float64", 9)
     found = wls_moments.weighted_moments(X, center, W, R)
     _, products, _, x = plainly(X, center, W, R)
@@ -150,8 +151,9 @@ def test_single_features_of_many_classes(monkeypatch, shared):
     np.testing.assert_allclose(found[2], W.T @ (x * x), rtol=0, atol=1e-10)
 
 
-def test_sums_of_single_features_in_panels_hold_no_copy_of_the_weights(monkeypatch):
-    monkeypatch.setattr(wls_moments, "SHARED", False)
+@pytest.mark.parametrize("shared", [True, False])
+def test_sums_of_single_features_hold_no_copy_of_the_weights(monkeypatch, shared):
+    monkeypatch.setattr(wls_moments, "SHARED", shared)
     X, center, W, R = problem(10_000, 40, 136, "float32", 9)
     wls_moments.weighted_moments(X, center, W, R)  # compiles
     tracemalloc.start()

@@ -12,7 +12,8 @@ from pipeline.backends.cpu.vectors import ROWS, adjacent, lanes, pack_rows, pref
 # Numbers of X, times classes that fill up a set, from which another kernel is worth its compilation of .4 s: at
 # 10,000 x 3240 such a class takes 1 ms of a round
 WORTH = 1 << 25
-SUMS = 1 << 23  # bytes of the sums of all segments, if there are classes to share out instead
+SUMS = 1 << 23  # bytes of the sums of all segments, if there are classes to share out instead,
+SHARE = 16  # or this part of X where that is more
 STRIP = (
     16  # panels whose rows stay in the second-level cache while one set of classes after the other reads them
 )
@@ -43,47 +44,46 @@ def weighted_moments(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.nda
     adjacent(X)
     J = W.shape[1]
     size = len(moment_shape(J))
+    given = np.ascontiguousarray(R), np.ascontiguousarray(W)
     if not SHARED and size < J:
-        return _packed_moments(X, center, W, R)
+        return _packed_moments(X, center, *given)
     missing = -J % size
     if missing == 0 or missing * X.size < WORTH:
-        return _moments(X, center, W, R, moment_shape(J))
+        return _moments(X, center, *given, 0, J, moment_shape(J))
     cut = J - missing * (size - 1)
-    parts = [slice(0, cut), slice(cut, J)]
-    sizes = size, size - 1
+    sets = (0, cut, size), (cut, J, size - 1)
     return np.concatenate(
-        [_moments(X, center, W[:, one], R[:, one], (None,) * k) for one, k in zip(parts, sizes, strict=True)],
-        axis=1,
+        [_moments(X, center, *given, first, last, (None,) * k) for first, last, k in sets], axis=1
     )
 
 
 def _moments(
-    X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarray, classes: tuple[None, ...]
+    X: np.ndarray,
+    center: np.ndarray,
+    R: np.ndarray,
+    W: np.ndarray,
+    first: int,
+    last: int,
+    classes: tuple[None, ...],
 ) -> np.ndarray:
-    """Return the sums, of sets of as many classes as the tuple is long."""
-    (n, p), J = X.shape, W.shape[1]
-    V = lanes(X.dtype)
-    size = len(classes)
-    chunks = -(-J // size)
-    weights = np.zeros((chunks, n, 2, size), dtype=X.dtype)
-    for c in range(chunks):
-        part = slice(c * size, min((c + 1) * size, J))
-        weights[c, :, 0, : part.stop - part.start] = R[:, part]
-        weights[c, :, 1, : part.stop - part.start] = W[:, part]
-    panels = -(-p // V)
+    """Return the sums of classes first:last, of sets of as many classes as the tuple is long."""
+    n, p = X.shape
+    V, size = lanes(X.dtype), len(classes)
+    sets, panels = -(-(last - first) // size), -(-p // V)
     shift = np.zeros(panels * V, dtype=X.dtype)
     shift[:p] = center
-    segments, groups = _tasks(n, chunks, 8 * chunks * panels * 3 * size * V)
+    segments, groups = _tasks(n, sets, 8 * sets * panels * 3 * size * V, max(SUMS, X.nbytes // SHARE))
     bounds = [-(-n // ROWS) * i // segments * ROWS for i in range(segments)] + [n]
     # of one piece: from the threads that write it, the system would want the memory back each time, and fill it anew
-    total = np.empty((segments, chunks, panels, 3 * size * V))
+    total = np.empty((segments, sets, panels, 3 * size * V))
     shape = classes, (None,) * V
-    prepare(_add_moments, X, shift, weights, 0, n, 0, 0, shape, total[0])
+    prepare(_add_moments, X, shift, R, W, 0, n, 0, 0, shape, total[0])
 
     def task(i: int) -> None:
         part, group = divmod(i, groups)
-        mine = chunks * group // groups, chunks * (group + 1) // groups
-        _add_moments(X, shift, weights, bounds[part], bounds[part + 1], *mine, shape, total[part])
+        one, end = sets * group // groups, sets * (group + 1) // groups
+        mine = first + one * size, min(first + end * size, last)
+        _add_moments(X, shift, R, W, bounds[part], bounds[part + 1], *mine, shape, total[part, one:end])
 
     def add(i: int) -> None:
         part = slice(panels * i // segments, panels * (i + 1) // segments)
@@ -92,11 +92,11 @@ def _moments(
 
     kernels.share(task, segments * groups, parallel=X.size > kernels.SERIAL)
     kernels.share(add, segments if segments > 1 else 0, parallel=total.size > kernels.SERIAL)
-    tiles = total[0].reshape(chunks, panels, 3, size, V).transpose(2, 0, 3, 1, 4)
-    return np.ascontiguousarray(tiles).reshape(3, chunks * size, panels * V)[:, :J, :p]
+    tiles = total[0].reshape(sets, panels, 3, size, V).transpose(2, 0, 3, 1, 4)
+    return np.ascontiguousarray(tiles).reshape(3, sets * size, panels * V)[:, : last - first, :p]
 
 
-def _packed_moments(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndarray) -> np.ndarray:
+def _packed_moments(X: np.ndarray, center: np.ndarray, R: np.ndarray, W: np.ndarray) -> np.ndarray:
     """Return the sums by tiles that multiply columns in panels, as of Gram matrices, with weights in place of columns.
 
     With 16 registers a tile of rows as they lie holds the sums of four classes, whose weights must be loaded for each
@@ -106,23 +106,22 @@ def _packed_moments(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndar
     shape = packed_shape(J, X.dtype)
     A, B, V = (len(part) for part in shape[1:])
     sets = -(-J // A)
-    given = np.ascontiguousarray(R), np.ascontiguousarray(W)
     wide = -(-p // (B * V)) * B * V
     shift = np.zeros(wide, X.dtype)
     shift[:p] = center
-    # twice the memory of the other way before classes are cut into groups, each of which packs X again: from 3240 to
-    # 6480 features of ten classes a round took 1.26 times as much time as it got more features
-    segments, groups = _tasks(n, sets, 4 * 3 * sets * A * wide)
+    # twice the memory of the other way before classes are cut into groups, each of which packs X again: at 12,000
+    # features of ten classes a round took 1.30 times as long in two groups
+    segments, groups = _tasks(n, sets, 8 * 3 * sets * A * wide, max(2 * SUMS, X.nbytes // SHARE))
     bounds = [-(-n // ROWS) * i // segments * ROWS for i in range(segments)] + [n]
     # what is returned is of the first: nobody keeps the others
     total, *rest = np.empty((3, sets * A, wide)), *np.empty((segments - 1, 3, sets * A, wide))
-    prepare(_add_packed_moments, X, shift, *given, 0, n, 0, 0, shape, total)
+    prepare(_add_packed_moments, X, shift, R, W, 0, n, 0, 0, shape, total)
 
     def task(i: int) -> None:
         part, group = divmod(i, groups)
         mine = sets * group // groups, sets * (group + 1) // groups
         sums = rest[part - 1] if part else total
-        _add_packed_moments(X, shift, *given, bounds[part], bounds[part + 1], *mine, shape, sums)
+        _add_packed_moments(X, shift, R, W, bounds[part], bounds[part + 1], *mine, shape, sums)
 
     kernels.share(task, segments * groups, parallel=X.size > kernels.SERIAL)
     flat = total.reshape(-1)
@@ -136,24 +135,24 @@ def _packed_moments(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.ndar
     return total[:, :J, :p]
 
 
-def _tasks(n: int, chunks: int, size: int) -> tuple[int, int]:
+def _tasks(n: int, chunks: int, size: int, most: int) -> tuple[int, int]:
     """Return into how many segments rows are cut, and into how many groups sets of classes are.
 
-    A task is a segment for a group. Each segment has sums of its own, of `size` bytes: where classes are many, there
-    are fewer segments and more groups, which read X once each.
+    A task is a segment for a group. Each segment has sums of its own, of `size` bytes: where all would take more than
+    `most`, there are fewer segments and more groups, which read X once each.
     """
     segments, groups = kernels.SEGMENTS, 1
-    while segments * size > SUMS and segments > 1 and 2 * groups <= chunks:
+    while segments * size > most and segments > 1 and 2 * groups <= chunks:
         segments, groups = segments // 2, 2 * groups
     return max(1, min(segments, -(-n // ROWS))), groups
 
 
 @part
-def _pack_classes(W, start, m, first, count, V, out, o):
-    """Write W[start:start + m, first:first + count], of the columns that there are, to a panel at out[o]."""
+def _pack_classes(W, start, m, first, last, step, out, o):
+    """Write the row W[start + i, first:last] to out[o + i * step:], of each of m rows."""
     for i in range(m):
-        for c in range(count if W.shape[1] - first > count else W.shape[1] - first):
-            out[o + i * V + c] = W[start + i, first + c]
+        for c in range(last - first):
+            out[o + i * step + c] = W[start + i, first + c]
 
 
 @kernel
@@ -173,8 +172,9 @@ def _add_packed_moments(X, shift, R, W, begin, end, first_set, last_set, shape, 
     for start in range(begin, end, ROWS):
         m = ROWS if end - start > ROWS else end - start
         for s in range(sets):
-            _pack_classes(R, start, m, (first_set + s) * A, A, V, weights, s * step)
-            _pack_classes(W, start, m, (first_set + s) * A, A, V, weights, (sets + s) * step)
+            first, last = (first_set + s) * A, min((first_set + s + 1) * A, R.shape[1])
+            _pack_classes(R, start, m, first, last, V, weights, s * step)
+            _pack_classes(W, start, m, first, last, V, weights, (sets + s) * step)
         for k in range(0, wide, B * V):
             later, asked, calls = k + DISTANCE if k + DISTANCE < p else k, 0, 0
             if k + B * V <= p:
@@ -199,31 +199,41 @@ def _add_packed_moments(X, shift, R, W, begin, end, first_set, last_set, shape, 
 
 
 @kernel
-def _add_moments(X, shift, weights, begin, end, first_set, last_set, shape, total):
-    """Write the sums over rows begin:end of some sets of classes to total (chunks, panels, numbers of a tile)."""
+def _add_moments(X, shift, R, W, begin, end, first, last, shape, total):
+    """Write the sums over rows begin:end of classes first:last to total (sets, panels, numbers of a tile).
+
+    Responses and weights of a block of rows are copied, class beside class for each set: of all rows they would take
+    as much memory as the responses and weights do.
+    """
     classes, lanes = shape
     C, V = len(classes), len(lanes)
-    n, p, size = weights.shape[1], X.shape[1], 3 * C * V
-    panels, full = total.shape[1], p // V
-    flat, numbers = weights.reshape(-1), total.reshape(-1)
+    sets, panels, size = total.shape
+    p, step = X.shape[1], ROWS * 2 * C
+    full, numbers = p // V, total.reshape(-1)
+    weights = np.zeros(sets * step, X.dtype)
     rest = np.empty((ROWS, V), X.dtype)  # the last columns, filled up with zeros
     rest[:] = 0.0
-    total[first_set:last_set] = 0.0
+    total[:] = 0.0
     for start in range(begin, end, ROWS):
         m = ROWS if end - start > ROWS else end - start
+        for s in range(sets):
+            one, after = first + s * C, min(first + (s + 1) * C, last)
+            _pack_classes(R, start, m, one, after, 2 * C, weights, s * step)
+            _pack_classes(W, start, m, one, after, 2 * C, weights, s * step + C)
         if full < panels:
             for i in range(m):
                 for v in range(p - full * V):
                     rest[i, v] = X[start + i, full * V + v]
-        for first in range(0, panels, STRIP):
-            for c in range(first_set, last_set):
-                w = (c * n + start) * 2 * C
-                for panel in range(first, first + STRIP if first + STRIP < full else full):
+        for strip in range(0, panels, STRIP):
+            for s in range(sets):
+                for panel in range(strip, strip + STRIP if strip + STRIP < full else full):
                     later = panel * V + AHEAD
-                    if c > first_set or later >= p:
+                    if s > 0 or later >= p:
                         later = panel * V
-                    t = (c * panels + panel) * size
-                    add_moment_tile(X, start, panel * V, shift, flat, w, m, numbers, t, classes, later)
-        for c in range(first_set, last_set if full < panels else first_set):
-            w, t = (c * n + start) * 2 * C, (c * panels + full) * size
-            add_moment_tile(rest, 0, 0, shift[full * V :], flat, w, m, numbers, t, classes, 0)
+                    t = (s * panels + panel) * size
+                    add_moment_tile(
+                        X, start, panel * V, shift, weights, s * step, m, numbers, t, classes, later
+                    )
+        for s in range(sets if full < panels else 0):
+            t = (s * panels + full) * size
+            add_moment_tile(rest, 0, 0, shift[full * V :], weights, s * step, m, numbers, t, classes, 0)
