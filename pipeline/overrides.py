@@ -283,7 +283,8 @@ def refuse_unused(name: str, settings: Any, typed: Sequence[str], sweep: bool) -
                 continue
         told = f"{text.lstrip('+')} has no effect with {found}: {key} belongs to {belongs}"
         if not sweep:
-            raise ConfigError(f"{told}; leave it out, or choose what it belongs to")
+            other = f"give up {found.partition(',')[0]}" if fixed else "choose what it belongs to"
+            raise ConfigError(f"{told}; leave it out" + ("" if belongs == "train" else f", or {other}"))
         log.warning("%s", told)
 
 

@@ -1,7 +1,8 @@
 """Packages that scikit-learn imports in case somebody needs them, loaded when somebody does.
 
 ``import sklearn.base`` takes 0.8 s, of which SciPy's statistics and pandas take two thirds, and no command needs
-either. Only the command line does this: a program that imports this package keeps what it imports.
+either. Of the rest, 0.6 s on a slower machine, SciPy's special functions, NumPy's way to Fortran and its assertions
+take 0.1 s. Only the command line does this: a program that imports this package keeps what it imports.
 """
 
 from __future__ import annotations
@@ -60,15 +61,19 @@ def postpone(name: str) -> None:
         setattr(sys.modules[package], last, module)
 
 
+LATER = ("scipy.stats", "scipy.special", "numpy.f2py", "numpy.testing")
+
+
 def import_sklearn() -> None:
-    """Import scikit-learn's base without SciPy's statistics (loaded when used) and pandas (if it is ever imported).
+    """Import scikit-learn's base without `LATER` (loaded when used) and pandas (if it is ever imported).
 
     scikit-learn asks ``sys.modules`` whether a table could be one of pandas', so that must not be in there: while None
     stands there, as documented, the import fails, and scikit-learn does without.
     """
     if "sklearn" in sys.modules:
         return
-    postpone("scipy.stats")
+    for name in LATER:
+        postpone(name)
     hidden = "pandas" not in sys.modules
     if hidden:
         sys.modules["pandas"] = None  # type: ignore[assignment]

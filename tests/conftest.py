@@ -73,15 +73,10 @@ def call(
     register: Callable[..., None],
 ) -> Iterator[Callable[..., tuple[int, str, str]]]:
     """Run a command line in this process, in a folder of its own: call("train", "key=value") -> (status, out, err)."""
-    from hydra._internal.hydra import Hydra
-
     from pipeline import cli, config
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(config, "register", register)
-    # Hydra composes all settings twice, the first time for hydra.mode alone, which no test gives: None is what it
-    # finds. That is a third of the time of a command that does nothing. Programs of their own compose twice.
-    monkeypatch.setattr(Hydra, "get_mode", lambda *_, **__: None)
     monkeypatch.setattr(sys, "argv", ["pipeline"])
     monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
 

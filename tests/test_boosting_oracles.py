@@ -159,9 +159,11 @@ def test_componentwise_run_long_equals_full():
         {"n_rounds": 20},
         pytest.param({}, marks=pytest.mark.slow),
         pytest.param({"learner": "full", "n_rounds": 20}, marks=pytest.mark.slow),
-        {"learner": "ridge", "n_rounds": 20},
+        pytest.param({"learner": "ridge", "n_rounds": 20}, marks=pytest.mark.slow),
         pytest.param({"learner": "componentwise", "n_rounds": 40}, marks=pytest.mark.slow),
-        {"learner": "random_features", "n_rounds": 20, "n_components": 32},
+        pytest.param(
+            {"learner": "random_features", "n_rounds": 20, "n_components": 32}, marks=pytest.mark.slow
+        ),
         # sets as small as those of the checks are fitted in float64 without being told
         pytest.param({"dtype": "float64", "n_rounds": 20}, marks=pytest.mark.slow),
     ],

@@ -49,12 +49,13 @@ def test_every_option_composes_and_names_a_command_line_that_works(call, fake, p
     header = re.search(r"^# python -m pipeline (.+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert header, f"{path} lacks the comment with the command line that uses it"
     name, *arguments = shlex.split(header[1])
-    wanted = [f"{path.parent.name}={path.stem}"]
-    if [name, *arguments] != ["train", *wanted]:  # else it is what is run below
+    wanted = f"{path.parent.name}={path.stem}"
+    if name != "train" or wanted not in arguments:  # else it is what is run below
         assert call(name, *arguments, "--cfg", "job")[0] == 0
+        arguments = [wanted]
     if path.parent.name == "machine":  # a group of plan: see test_machines.py
         return
-    status, _, err = call("train", *wanted)
+    status, _, err = call("train", *arguments)
     assert (status, err) == (0, "")
     assert isinstance(seen[0], config.Train)
 
@@ -63,6 +64,7 @@ def test_every_option_composes_and_names_a_command_line_that_works(call, fake, p
 def test_every_command_has_a_help_with_examples_that_work(call, name):
     status, out, _ = call(name, "--help")
     assert status == 0
+    assert ("must hold no model yet" in out) == (name == "train")
     for key in config.keys(config.SCHEMAS[name]):
         if "." in key:
             shown = key.partition(".")[0] not in overrides.lacking(name)
@@ -90,13 +92,30 @@ def test_every_setting_has_a_description(name):
     assert [key for key, _, remark in rows if not re.sub(r"(; )?one of .*", "", remark)] == []
 
 
+@pytest.mark.parametrize(
+    ("words", "times"),
+    [(["hydra.verbose=false"], 1), (["-m", "split.seed=1"], 3), (["hydra.mode=RUN"], 2)],
+    ids=["run", "sweep", "mode named"],
+)
+def test_settings_are_composed_once_a_run_unless_a_mode_is_named(call, fake, monkeypatch, words, times):
+    """A sweep composes its own settings once, and those of each job twice."""
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+    from hydra._internal.hydra import Hydra
+
+    composed, load, mode = [], ConfigLoaderImpl.load_configuration, Hydra.get_mode
+    monkeypatch.setattr(
+        ConfigLoaderImpl,
+        "load_configuration",
+        lambda self, *given, **more: composed.append(given) or load(self, *given, **more),
+    )
+    fake(lambda cfg: None)
+    assert call("train", *words)[0] == 0
+    assert len(composed) == times
+    assert Hydra.get_mode is mode
+
+
 def test_an_empty_setting_is_seen(call):
     assert re.search(r"\n  machine.source +'' +whose datasheet the figures", call("plan", "--help")[1])
-
-
-def test_only_the_help_of_train_says_that_the_run_folder_must_hold_no_model(call):
-    for name in COMMANDS:
-        assert ("must hold no model yet" in call(name, "--help")[1]) == (name == "train")
 
 
 def test_help_shows_the_composed_values(call):

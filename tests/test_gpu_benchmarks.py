@@ -107,8 +107,10 @@ def places(cupy_with_more, monkeypatch):
     gpus.cupy(0)
 
 
-@pytest.mark.parametrize("device", [1, 0])
-@pytest.mark.parametrize("name", ["add_two", "monte_carlo_pi", "filter", "hog", "wls"])
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [("add_two", 1), ("add_two", 0), ("monte_carlo_pi", 1), ("filter", 1), ("hog", 1), ("wls", 1)],
+)
 def test_everything_happens_on_the_gpu_that_was_asked_for(cupy_with_more, few, places, name, device):
     """Limits are measured before rows are timed; and what was chosen before, or by others, counts for nothing."""
     setup = dataclasses.replace(TINY, device=device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,12 +21,9 @@ from tests.test_hog import (  # noqa: F401  the cpu backend's tests, run here on
     test_a_view_equals_its_copy,
     test_an_angle_just_below_180_votes_in_the_last_bin,
     test_cells_hold_means,
-    test_every_gradient_of_8_bit_images_falls_in_scikit_images_bin,
     test_gradients_within_rounding_of_an_edge,
     test_lines_vote_for_one_angle,
     test_no_vote_is_lost,
-    test_parity_on_pictures,
-    test_parity_over_layouts,
     test_row_48_of_50_matters_and_row_49_does_not,
     test_rows_and_columns_are_not_swapped,
     test_ties_between_channels_go_to_the_first,
@@ -63,6 +60,41 @@ def on_kernels(monkeypatch):
     """Let what the tests call `cpu` be the kernels."""
     need_compiler()
     monkeypatch.setattr(cases, "cpu", KERNELS)
+
+
+def later(test):
+    """Return a test of another module as a slow one: each combination is a kernel of its own to build."""
+    made = FunctionType(test.__code__, test.__globals__, test.__name__)
+    made.pytestmark = [*test.pytestmark, pytest.mark.slow.mark]
+    return made
+
+
+test_every_type_and_norm_on_pictures = later(cases.test_parity_on_pictures)
+test_every_norm_over_layouts = later(cases.test_parity_over_layouts)
+test_every_number_of_bins = later(cases.test_every_gradient_of_8_bit_images_falls_in_scikit_images_bin)
+
+
+@pytest.mark.parametrize("k", range(2 * len(cases.DTYPES)))
+def test_pictures_of_every_type(k):
+    """Each type to either precision, each time with another norm."""
+    source = cases.DTYPES[k // 2]
+    norm, dtype = BLOCK_NORMS[(k + k // 8) % len(BLOCK_NORMS)], ("float32", "float64")[k % 2]
+    cases.test_parity_on_pictures(source, norm, dtype)
+
+
+@pytest.mark.parametrize("k", range(len(cases.LAYOUTS)))
+def test_layouts(k):
+    shape, orientations, cell, block = cases.LAYOUTS[k]
+    pixels = cases.pictures(2, shape, ("uint8", "float32")[k // 4 % 2])
+    layout = HogLayout(shape, orientations, cell, block)
+    cases.assert_parity(pixels, layout, BLOCK_NORMS[k % len(BLOCK_NORMS)], False, "float32")
+
+
+@pytest.mark.parametrize(
+    ("source", "orientations"), [("uint8", 9), ("uint8", 12), ("uint8", 78), ("int16", 4)]
+)
+def test_every_gradient_of_8_bit_images_falls_in_scikit_images_bin(source, orientations):
+    cases.test_every_gradient_of_8_bit_images_falls_in_scikit_images_bin(source, orientations)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -84,27 +84,27 @@ def test_parity_on_pictures(source, norm, dtype):
     assert_parity(pictures(3, (51, 97), source), HogLayout((51, 97), 12, (5, 10), (2, 3)), norm, False, dtype)
 
 
-@pytest.mark.parametrize(
-    ("shape", "orientations", "cell", "block"),
-    [
-        ((51, 97), 9, (7, 7), (3, 3)),  # scikit-image PR#234: sizes that are no multiple of the cell
-        ((55, 103), 9, (5, 10), (3, 3)),
-        ((9, 11), 9, (1, 1), (1, 1)),
-        ((50, 100), 180, (8, 8), (2, 2)),
-        ((50, 100), 1, (8, 8), (2, 2)),
-        ((50, 100), 18, (10, 10), (5, 10)),
-        ((40, 300), 9, (8, 8), (3, 3)),  # more than one tile of columns
-        ((40, 310), 9, (9, 31), (2, 2)),  # cells larger than 100 pixels: scikit-image's order
-        ((100, 100), 7, (50, 50), (2, 2)),
-        ((8, 8), 4, (8, 8), (1, 1)),
-        ((24, 2), 4, (8, 1), (1, 1)),
-        ((3, 1), 5, (1, 1), (2, 1)),
-        ((2, 200), 9, (1, 97), (1, 1)),
-        ((20, 200), 9, (1, 96), (2, 2)),
-        ((1, 9), 5, (1, 2), (1, 3)),
-        ((1, 1), 9, (1, 1), (1, 1)),
-    ],
-)
+LAYOUTS = [
+    ((51, 97), 9, (7, 7), (3, 3)),  # scikit-image PR#234: sizes that are no multiple of the cell
+    ((55, 103), 9, (5, 10), (3, 3)),
+    ((9, 11), 9, (1, 1), (1, 1)),
+    ((50, 100), 180, (8, 8), (2, 2)),
+    ((50, 100), 1, (8, 8), (2, 2)),
+    ((50, 100), 18, (10, 10), (5, 10)),
+    ((40, 300), 9, (8, 8), (3, 3)),  # more than one tile of columns
+    ((40, 310), 9, (9, 31), (2, 2)),  # cells larger than 100 pixels: scikit-image's order
+    ((100, 100), 7, (50, 50), (2, 2)),
+    ((8, 8), 4, (8, 8), (1, 1)),
+    ((24, 2), 4, (8, 1), (1, 1)),
+    ((3, 1), 5, (1, 1), (2, 1)),
+    ((2, 200), 9, (1, 97), (1, 1)),
+    ((20, 200), 9, (1, 96), (2, 2)),
+    ((1, 9), 5, (1, 2), (1, 3)),
+    ((1, 1), 9, (1, 1), (1, 1)),
+]  # pixels, orientations, pixels of a cell, cells of a block
+
+
+@pytest.mark.parametrize(("shape", "orientations", "cell", "block"), LAYOUTS)
 @pytest.mark.parametrize("source", ["uint8", "float32"])
 def test_parity_over_layouts(shape, orientations, cell, block, source):
     layout = HogLayout(shape, orientations, cell, block)

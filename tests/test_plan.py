@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipeline import config
-from pipeline.backends.cpu import wls
+from pipeline.backends.cpu import wls, wls_moments
 from pipeline.commands import plan
 from pipeline.config import DataName
 from pipeline.errors import ConfigError
@@ -23,6 +23,7 @@ from pipeline.profiling.machines import Measured
 from pipeline.profiling.probes import StageModel
 from pipeline.profiling.work import Work, describe
 from pipeline.reporting import plan_tables
+from pipeline.scale import memory
 from tests.programs import python_m
 
 
@@ -199,6 +200,18 @@ def test_another_processor_scales_each_stage_by_the_limit_that_binds_it() -> Non
     assert doubled["boost/set-up"] == pytest.approx(seconds["boost/set-up"] / 2)
 
 
+def test_a_forecast_for_another_processor_knows_nothing_of_the_registers_of_this_one() -> None:
+    asked: list[Work] = []
+
+    def counts(work: Work) -> dict[str, Amount]:
+        asked.append(work)
+        return {}
+
+    for together in (1, 12):
+        forecast_of(config.machine("server_amd"), HERE, replace(work_of(), together=together), counts)
+    assert asked[0] == asked[-1]
+
+
 # ---- memory ----
 
 
@@ -296,6 +309,8 @@ def test_constants_that_stand_elsewhere_too() -> None:
     assert config.Train.chunk == footprint.IMAGES_AT_ONCE
     assert footprint.BUFFER == wls.blocks.BUFFER
     assert (processors.SEGMENTS, processors.SMALL_SYSTEM) == (wls.blocks.SEGMENTS, wls.SMALL_SYSTEM)
+    assert (memory.SEGMENTS, memory.MOMENTS) == (wls.blocks.SEGMENTS, 2 * wls_moments.SUMS)
+    assert wls_moments.SHARE == 16  # of scale/memory.py, scale/dask_run.py and profiling/footprint.py
 
 
 # ---- from how many images on ----

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from collections.abc import Iterator
@@ -81,26 +82,29 @@ def opened(browser, pages):
     assert said == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 400])
 @pytest.mark.parametrize("name", SAMPLES)
-def test_a_page_opens_with_every_section_and_fits(opened, name, width, scheme):
-    page = opened(name, width, scheme)
-    for section in profile_page.SECTIONS:
-        box = page.locator(f"#{section}").bounding_box()
-        assert box is not None, section
-        assert box["height"] > 40, section
-        assert box["width"] > 0.8 * min(width, 1088), section
-    for _ in range(2):
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        beyond = page.evaluate(
-            """() => [...document.querySelectorAll('body *')].filter(e => e.offsetParent !== null
-                 && !e.closest('.scroll') && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML)"""
-        )
-        assert beyond == []
-        page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
-    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert ground == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 24, 27)")
+def test_a_page_opens_with_every_section_and_fits(opened, name):
+    """A wide and a narrow window, each light and dark; closed, then with everything opened."""
+    page = opened(name, 1280)
+    for width, scheme in itertools.product((1280, 400), ("light", "dark")):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)
+        for section in profile_page.SECTIONS:
+            box = page.locator(f"#{section}").bounding_box()
+            assert box is not None, section
+            assert box["height"] > 40, section
+            assert box["width"] > 0.8 * min(width, 1088), section
+        for opening in ("false", "true"):
+            page.evaluate(f"document.querySelectorAll('details').forEach(one => {{ one.open = {opening} }})")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            beyond = page.evaluate(
+                """() => [...document.querySelectorAll('body *')]
+                     .filter(e => e.offsetParent !== null && !e.closest('.scroll'))
+                     .filter(e => e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML)"""
+            )
+            assert beyond == []
+        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert ground == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 24, 27)")
 
 
 @pytest.mark.parametrize(("width", "shown", "hidden"), [(1280, "wide", "narrow"), (400, "narrow", "wide")])

@@ -29,6 +29,7 @@ from pipeline.backends.cpu import (
 from pipeline.backends.cpu.exponential import exponentials
 from pipeline.backends.solve import factorise
 from pipeline.boosting.loss import log_loss_sum, softmax, working_response
+from pipeline.scale import memory
 
 EPS = {"float32": 6e-8, "float64": 1.2e-16}
 
@@ -164,6 +165,25 @@ def test_sums_of_single_features_hold_no_copy_of_the_weights(monkeypatch, shared
         tracemalloc.stop()
     assert peak <= 0.5 * W.nbytes
     assert kept <= 1.5 * found.nbytes  # not the sums of each segment of the rows
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_sums_of_single_features_take_what_is_counted(monkeypatch, shared):
+    """14 MB were taken of 6.7 counted, of rows out of core; the margin held them."""
+    monkeypatch.setattr(wls_moments, "SHARED", shared)
+    n, p, J = 2000, 1300, 43
+    X, center, W, R = problem(n, p, J, "float32", 9)
+    wls_moments.weighted_moments(X[:300], center, W[:300], R[:300])  # compiles
+    tracemalloc.start()
+    try:
+        wls_moments.weighted_moments(X, center, W, R)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    work = memory.Work(
+        p=p, q=p, classes=J, fitted=J, item=4, kept=0, feature=4, threads=1, random=False, componentwise=True
+    )
+    assert peak <= work.grams(1) + n * (p * 4 // 16)
 
 
 def test_rows_apart_and_rows_that_cannot_be_written():

@@ -106,6 +106,10 @@ def test_the_command_line_refuses_it_before_any_work(told):
             "classifier.n_rounds=7",  # it was ignored
         )
     )
+    assert told("evaluate", "model=m.npz", "hog.dtype=float64").endswith(
+        "; leave it out, or give up model=m.npz"
+    )
+    assert told("evaluate", "model=m.npz", "split.test=0.3").endswith("belongs to train; leave it out")
     for word in ("hog=default", "experiment=quick", "split=holdout"):
         assert f"{word} has no effect with model=m.npz, which" in told("evaluate", "model=m.npz", word)
     assert "with machines=[t4,l4]: machine.cores" in told("plan", "machine=[t4,l4]", "machine.cores=9")

@@ -366,6 +366,7 @@ def test_pack_tells_of_a_class_without_pictures_and_what_to_type_next(call, here
     status, _, err = call("train", "data.path=my set.npz", *size)
     assert (status, err.count("\n")) == (2, 1)
     assert "class 'c d' has 0 pictures" in err
+    assert "pack the set again, with more pictures or without the class" in err
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs POSIX pipes")
@@ -555,8 +556,21 @@ def test_features_larger_than_memory_are_refused_before_they_are_made(told, monk
     """75 pictures of 16384 x 16384 pixels would have made 100 GB of features: the system ended the program."""
     import psutil
 
-    there = SimpleNamespace(total=10**6)
+    there = SimpleNamespace(total=10 * 10**6)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: there)
-    line = told("train", "data=synthetic", "data.n=120", "scale=local")
-    assert "HoG features of 120 images, 3,240 of each, need 2 MB of memory, and this machine has 1 MB" in line
-    assert "scale=outofcore" in line
+    line = told("train", "data=digits")
+    assert (
+        "HoG features of 1,797 images, 3,240 of each, need 23 MB of memory beside 9 MB of pixels, and this machine has "
+        "10 MB: "
+    ) in line
+    assert line.endswith("by scale=outofcore scale.memory_limit=5MB")
+
+
+@pytest.mark.parametrize("words", ["train", "evaluate split.folds=2"])
+def test_pictures_larger_than_memory_are_refused_before_they_are_made(told, monkeypatch, words):
+    """200 pictures of 8000 x 8000 pixels were being made for minutes, for 64 GB of features and 13 of pixels."""
+    from pipeline import datasets
+
+    monkeypatch.setattr(datasets, "load", None)
+    line = told(*words.split(), "data=synthetic", "data.n=100000", "image.height=8000", "image.width=8000")
+    assert "of memory beside 6400.0 GB of pixels, and this machine has" in line

@@ -153,6 +153,7 @@ def _cross_validation(cfg: config.Evaluate, name: str, stages: Stages) -> float:
     steps.check_layout(cfg.hog, cfg.image)
     hog = steps.extractor(cfg.hog, cfg.image, name)
     steps.reducer(cfg.reduce, hog)  # refused before any image is read
+    steps.check_made(cfg.data, cfg.image, hog)
     loaded = steps.read(cfg.data, cfg.image, cfg.run_dir, stages)
     images = loaded.images
     labels = steps.require_labels(images, cfg.data)

@@ -151,12 +151,11 @@ def features(
     Raises
     ------
     ConfigError
-        If there are more of them than this machine has memory.
+        If they and the pixels are more than this machine has memory.
     DataError
         If a feature is not finite, naming the image.
     """
-    if hog.backend != "gpu":
-        _check_room(len(index), hog)
+    check_room(len(index), hog, 0 if isinstance(pixels, np.memmap) else pixels.nbytes)
     X = model.features(pixels, index, step, hog, chunk, advance, stages)
     with stages("hog"):  # on a GPU this also waits for the work that is queued
         bad = backends.get(hog.backend).first_not_finite(X)
@@ -168,20 +167,31 @@ def features(
     return backends.get(hog.backend).resident(X)
 
 
-def _check_room(n: int, hog: HogExtractor) -> None:
-    """Refuse features that are more than there is memory: the system would end the program without a word."""
+def check_room(n: int, hog: HogExtractor, pixels: int) -> None:
+    """Refuse features of `n` images that are more than there is memory, beside so many bytes of pixels.
+
+    The system would end the program without a word. On a GPU features find a place of their own.
+    """
     import psutil
 
     p = hog.layout_.n_features
-    needed, there = n * p * np.dtype(hog.dtype).itemsize, psutil.virtual_memory().total
-    if needed > there:
+    features, there = n * p * np.dtype(hog.dtype).itemsize, psutil.virtual_memory().total
+    if hog.backend != "gpu" and features + pixels > there:
         from pipeline.reporting.plan_tables import size
 
+        beside = f" beside {size(pixels)} of pixels" if pixels else ""
         raise ConfigError(
-            f"the HoG features of {n:,} images, {p:,} of each, need {size(needed)} of memory, and this machine has "
-            f"{size(there)}: choose smaller images (image.height=, image.width=) or larger cells (hog=coarse); train "
-            "can have them on disk, too, by scale=outofcore scale.memory_limit=8GB"
+            f"the HoG features of {n:,} images, {p:,} of each, need {size(features)} of memory{beside}, and this "
+            f"machine has {size(there)}: choose smaller images (image.height=, image.width=) or larger cells "
+            "(hog=coarse); train can have features on disk, too, by scale=outofcore "
+            f"scale.memory_limit={there // 2_000_000}MB"
         )
+
+
+def check_made(data: config.Data, image: config.Image, hog: HogExtractor) -> None:
+    """Refuse pictures that will be made, and their features, if they are more than there is memory."""
+    if data.name is config.DataName.synthetic:
+        check_room(data.n, hog, data.n * image.height * image.width)
 
 
 def reducer(settings: config.Reduce, hog: HogExtractor) -> PcaReducer | None:

@@ -74,6 +74,7 @@ def train(cfg: config.Train, stages: Stages, keeper: Keeper | None = None) -> Tr
 
         return outofcore.run(cfg, hog, stages, keeper)
 
+    steps.check_made(cfg.data, cfg.image, hog)
     with backend.threads(cfg.backend.threads):
         data = keeping.whereabouts(keeper, cfg.data)
         loaded = steps.read(data, cfg.image, cfg.run_dir, stages, keeping.stamps(keeper))

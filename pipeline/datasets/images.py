@@ -69,7 +69,7 @@ class Images:
     groups : ndarray of intp, shape (n,), or None
         Pictures of one group stay on one side of a split; see ``split.with_groups``.
     made : DataName or None
-        Of a set that comes with the program: where there are too few pictures, none can be added.
+        Of a set that comes with the program or is packed: where there are too few pictures, none can be added.
 
     Raises
     ------

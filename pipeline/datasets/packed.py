@@ -179,7 +179,7 @@ def _check(path: Path, arrays: dict[str, np.ndarray]) -> Images:
             raise DataError(f"data.path={path}: files is {files.dtype} {files.shape}; expected text ({n},)")
         paths = [str(name) for name in files.astype(str)]
     labels, class_names = _check_labels(path, arrays, n)
-    return Images(pixels, labels, class_names, paths)
+    return Images(pixels, labels, class_names, paths, made=config.DataName.packed)
 
 
 def _check_labels(

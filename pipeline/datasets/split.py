@@ -143,6 +143,8 @@ def _too_small(images: Images, name: str, count: int, unit: str, setting: str, n
         remedy = "give more with data.n=, fewer classes with data.classes=, or change the setting"
     elif images.made is DataName.digits:
         remedy = "change the setting"
+    elif images.made is DataName.packed:
+        remedy = "change the setting, or pack the set again, with more pictures or without the class"
     elif count == 0:
         remedy = "mend its files if they could not be read (rejected.csv lists them), or remove the class"
     needs = f"{setting} needs at least {needed} {unit} of each class{' there' if among else ''}"

@@ -13,10 +13,6 @@ from pipeline.scale import memory
 
 IMAGES_AT_ONCE = 1024  # whose intermediate copies are in memory at a time, as config.Train.chunk
 BUFFER = 1 << 22  # numbers of a block of rows that BLAS multiplies, as in backends/cpu/wls_blocks.py
-SEGMENTS, MOMENTS = (
-    8,
-    1 << 24,
-)  # parts of the rows, and bytes of their sums, as in backends/cpu/wls_moments.py
 LARGEST = 1 << 30  # bytes of one chunk on a device, as in backends/gpu/memory.py
 SHARE = 0.5  # of the device memory that one step plans for, likewise
 CONTEXT = 600e6  # bytes that the CUDA context and its libraries take
@@ -200,7 +196,7 @@ def _systems(work: Work, gathered: list[float]) -> float:
     buffers = min(float(BUFFER // 4 if few else BUFFER), float(work.fit) * inputs) * 8 * 2
     if work.learner == "componentwise":
         each = 24.0 * inputs * work.classes  # the sums of some rows
-        several = min(SEGMENTS * each, max(MOMENTS, float(work.fit) * inputs * s / 16))
+        several = min(memory.SEGMENTS * each, max(memory.MOMENTS, float(work.fit) * inputs * s / 16))
         return max(3 * each + several, buffers)
     # of many columns a triangle, and in float64 its factor
     grams = 8.0 * (max(grams_at_once(work), 3) * q * q if few else triangle.size(q) * (s // 4))

@@ -27,7 +27,7 @@ from pipeline.profiling.forecast import (
 )
 from pipeline.profiling.machines import Measured
 from pipeline.profiling.probes import EXPAND
-from pipeline.profiling.work import Work
+from pipeline.profiling.work import TOGETHER, Work
 
 SEGMENTS = 8  # parts of the rows of a small system: more cores than these or the classes have nothing to do
 SMALL_SYSTEM = triangle.SQUARE  # columns up to which a system is small
@@ -103,8 +103,9 @@ def _product(measured: Measured, work: Work, stage: str, on_device: bool) -> flo
 
 def of_cpu(machine: config.Machine, measured: Measured, work: Work, counts: Counts) -> Forecast:
     """Return a forecast for a datasheet processor: the measured stages, scaled by the limit that binds each."""
-    # of its arithmetic the datasheet says what it does in float32
-    needed, stages, all_cores = counts(replace(work, rough=False)), [], int(given(machine, "cores"))
+    # of its arithmetic the datasheet says what it does in float32, and nothing of its registers
+    unlike = replace(work, rough=False, together=TOGETHER)
+    needed, stages, all_cores = counts(unlike), [], int(given(machine, "cores"))
     clock = measured.clock_ghz / given(machine, "clock_ghz")
     bandwidth = OF_BANDWIDTH * given(machine, "bandwidth_gb_s") * 1e9
     for stage, value in measured.seconds(work.images, work.rounds).items():

@@ -16,6 +16,9 @@ PROMOTED = 1 << 17  # as in boosting: smaller training sets are worked on in flo
 PROGRAM = 300 << 20  # bytes that the program itself holds, where nobody has measured it
 
 
+TOGETHER = 12  # classes that share products where registers are many, see gram_shape in backends/cpu/tiles.py
+
+
 @dataclass(frozen=True)
 class Work:
     """The size of a training run.
@@ -72,7 +75,7 @@ class Work:
     at_once: int = 0
     block_rows: int = 0
     rough: bool = False
-    together: int = 12
+    together: int = TOGETHER
     trimmed: bool = False
 
     @property

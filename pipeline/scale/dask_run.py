@@ -13,7 +13,7 @@ from pipeline.boosting import LogitBoostClassifier
 from pipeline.datasets.pieces import Inventory
 from pipeline.errors import ConfigError, DataError
 from pipeline.features import HogExtractor
-from pipeline.scale import held, known, placing
+from pipeline.scale import held, known, memory, placing
 from pipeline.scale.dask_cluster import Cluster
 from pipeline.scale.dask_crew import Crew
 from pipeline.scale.dask_team import DaskTeam
@@ -64,7 +64,10 @@ def load_of(cfg: config.Train, extractor: HogExtractor, total: int, classes: int
     learner, p = cfg.classifier.learner.name, extractor.layout_.n_features
     q, item, feature = known.columns(cfg, p), known.item(cfg, total * p), np.dtype(extractor.dtype).itemsize
     columns = 3 * q * item if q < p or learner == "random_features" else 0
-    sums = 8 * 6 * p * classes if learner == "componentwise" else 8 * q * q * 6
+    sums = 8 * q * q * 6
+    if learner == "componentwise":
+        sums = 8 * 6 * p * classes + min(memory.SEGMENTS * 24 * p * classes, memory.MOMENTS)
+        columns = p * item // 16
     pixels = cfg.chunk * cfg.image.height * cfg.image.width * 12
     image = p * max(item, feature) + columns + 16 * classes * item + 64
     return placing.Load(image, p * feature, sums + pixels + (1 << 25))

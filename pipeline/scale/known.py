@@ -83,7 +83,8 @@ class Listing:
             stamps = datasets.Stamps.of_digests(self.digests, labels)
             if expected is not None:
                 expected.compare(stamps, f"data={cfg.data.name.value}")
-        made = None if cfg.data.path else cfg.data.name
+        packed = cfg.data.name is config.DataName.packed
+        made = cfg.data.name if packed or not cfg.data.path else None
         images = datasets.Images(stand_in, labels, class_names, self.paths, made=made)
         digests = np.frombuffer(b"".join(self.digests), "V16")
         return Known(images, digests, self.rejected, self.seconds, stamps)

@@ -16,6 +16,7 @@ MOST_ROWS = 8192  # beyond, blocks of all features are no faster
 MOST_DRAWN = 1 << 14  # and those of the columns that a round draws
 SUMMED = 256  # rows that are added together before their sum is: blocks of a multiple leave none over
 READ = 1 << 20  # bytes that a thread reads at a time, about, unless a group of images is longer
+SEGMENTS, MOMENTS = 8, 1 << 24  # parts of rows, and bytes of their sums, as in backends/cpu/wls_moments.py
 GROUP = 16  # images that lie together in a file
 MARGIN = 24 << 20  # bytes for what is not counted: the interpreter's own growth, threads, compiled code
 
@@ -100,6 +101,8 @@ class Work:
     def per_row(self) -> int:
         """Return the bytes that a row of a block takes while a round looks at it."""
         row = self.p * self._number
+        if self.componentwise:
+            row += row // 16  # sums of parts of a block, as in backends/cpu/wls_moments.py
         if self.random:
             row += 2 * self.q * self.item
         return row + self._beside
@@ -120,7 +123,8 @@ class Work:
     def grams(self, classes: int) -> int:
         """Return the bytes of Gram matrices of some classes: a total, a block's, and what factorisation copies."""
         if self.componentwise:
-            return 8 * 6 * self.p * self.fitted
+            each = 8 * 3 * self.p * self.fitted
+            return 2 * each + min(SEGMENTS * each, MOMENTS)
         return 8 * (2 * classes * kept(self.q) + 4 * self.q * self.q)
 
     def fixed(self) -> int:

@@ -294,7 +294,7 @@ def componentwise_sums(X: np.ndarray, center: np.ndarray, W: np.ndarray, R: np.n
 
     Notes
     -----
-    6 n p J operations by register tiles; X is read once for each group of classes, of up to ten classes once.
+    6 n p J operations by register tiles; X is read once for each group of classes: of few classes once.
     """
     sums = weighted_moments(X, center.astype(X.dtype, copy=False), W, R)
     return ComponentwiseSums(sums[0].T, sums[1].T, sums[2].T)
