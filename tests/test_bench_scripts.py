@@ -253,3 +253,36 @@ def test_a_plan_is_held_against_the_seconds_and_the_memory_of_a_train(
     out = capsys.readouterr().out
     assert f"{4e8 * memory / 1e6:,.0f} MB     400 MB   {memory:.2f}" in out
     assert ("more than was forecast" in out) == (memory < 1.0)
+
+
+# ---- bench_train ----
+
+
+def test_the_reference_is_extrapolated_from_the_difference_of_its_rounds(monkeypatch, capsys):
+    """20 s of all but boosting, whose set-up takes 1 s and a round 2: 221 s for 100 rounds, of which ours takes 5."""
+    train, log = script("bench_train"), []
+
+    def once(words, threads):
+        rounds = int(
+            next(word.partition("=")[2] for word in words if word.startswith("classifier.n_rounds="))
+        )
+        log.append(rounds)
+        process = 5.0 if "backend=cpu" in words else 21.0 + 2.0 * rounds
+        return {"process": process, "hog": 8.0, "boost": 1.0 + 2.0 * rounds}
+
+    monkeypatch.setattr(train, "once", once)
+    monkeypatch.setattr(sys, "argv", ["bench_train.py", "--repeats", "2", "--threads", "2"])
+    train.main()
+    out = capsys.readouterr().out
+    assert log == [100, 100, 1, 3, 100, 1, 3]  # the first compiles
+    assert "reference: 221 (221-221) s" in out
+    assert "its round: 2.00 (2.00-2.00) s" in out
+    assert out.endswith("against ours: 44 (44-44)x\n")
+
+
+def test_a_train_is_timed_by_process_and_stages():
+    train = script("bench_train")
+    words = ["data=synthetic", "data.n=60", "data.classes=2", "classifier.n_rounds=2", "plots=false"]
+    found = train.once(words, 1)
+    assert 0 < found["start"] < found["process"]
+    assert sum(found[name] for name in ("read", "hog", "boost", "save")) <= found["process"] - found["start"]
