@@ -5,8 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+import tokenize
+import warnings
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +18,15 @@ import numpy as np
 
 from pipeline.files import atomic
 
-# What NumPy, zipfile and zlib raise for a file that is damaged, cut short or something else.
+# What NumPy, zipfile and zlib raise for a file that is damaged, cut short or something else. NumPy reads the header of
+# an array, a line of Python's syntax, before the checksum of the archive is looked at.
 UNREADABLE = (
     OSError,
+    SyntaxError,
+    tokenize.TokenError,
+    OverflowError,
+    MemoryError,
+    RecursionError,
     EOFError,
     ValueError,
     KeyError,
@@ -26,6 +36,23 @@ UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
 )
+
+
+@contextmanager
+def opened(file: Any) -> Iterator[Any]:
+    """Let NumPy read an archive, without its remarks on the headers of old or damaged files."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with np.load(file, allow_pickle=False) as archive:
+            yield archive
+
+
+def reason(error: BaseException) -> str:
+    """Return in one short line why a file cannot be read; NumPy would advise to unpickle it."""
+    text = " ".join(str(error).split())
+    if isinstance(error, SyntaxError | tokenize.TokenError | OverflowError | MemoryError | RecursionError):
+        return "the description of an array in it is damaged"
+    return "it holds Python objects, which are never read" if "pickle" in text else text[:120]
 
 
 def checksum(arrays: dict[str, np.ndarray], header: dict[str, Any]) -> str:
@@ -72,7 +99,7 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     One of UNREADABLE
         If the file is damaged, cut short, something else, or its checksum does not fit its content.
     """
-    with np.load(path, allow_pickle=False) as archive:
+    with opened(path) as archive:
         header = json.loads(archive["header"].tobytes())
         arrays = {name.removeprefix("array."): archive[name] for name in archive.files if name != "header"}
     if not isinstance(header, dict) or header.pop("sha256", None) != checksum(arrays, header):

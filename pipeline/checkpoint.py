@@ -114,10 +114,7 @@ def newest(run_dir: str | Path) -> Found:
             if header["format"] != FORMAT:
                 raise ValueError("it is no checkpoint")
         except archive.UNREADABLE as error:
-            reason = " ".join(str(error).split())[:120]
-            if "pickle" in reason:  # NumPy would advise to unpickle it
-                reason = "it is no archive of arrays"
-            damaged.append(f"the checkpoint {path} is damaged ({reason})")
+            damaged.append(f"the checkpoint {path} is damaged ({archive.reason(error)})")
             continue
         if header["version"] > VERSION:
             raise ResumeError(

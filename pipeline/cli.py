@@ -172,9 +172,11 @@ def _run(name: str, arguments: list[str], started: float, notes: str | None) -> 
         cause = error.__cause__ or error
         if outcomes or not isinstance(cause, OSError) or isinstance(cause, HydraException):
             raise
+        if cause.filename is None:  # a stream, not the folder
+            raise cause from error
         folder = "sweep.dir" if {"-m", "--multirun"} & set(arguments) else "run.dir"
         raise OutputError(
-            f"the run folder cannot be written: {cause}; "
+            f"the run folder cannot be written: {cause.filename}: {cause.strerror}; "
             f"start in a folder that you may write, or give another with hydra.{folder}=..."
         ) from error
     if len(outcomes) > 1:

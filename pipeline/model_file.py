@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.archive import UNREADABLE, checksum
+from pipeline.archive import UNREADABLE, checksum, opened, reason
 from pipeline.errors import ModelError
 from pipeline.files import atomic
 
@@ -89,18 +89,15 @@ def _opened(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     if not zipfile.is_zipfile(path):
         raise ModelError(f"{path} is no model file of hogboost, or was cut short; {_REMEDY}")
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with opened(path) as archive:
             if not hasattr(archive, "files") or "header" not in archive.files:
                 raise ModelError(f"{path} is no model file of hogboost; {_REMEDY}")
             header = json.loads(archive["header"].tobytes())
             names = [name for name in archive.files if name != "header"]
             arrays = {name.removeprefix("classifier."): archive[name] for name in names}
     except UNREADABLE as error:
-        reason = " ".join(str(error).split())
-        if "pickle" in reason:  # NumPy would advise to unpickle it
-            reason = "it holds Python objects, which are never read"
         raise ModelError(
-            f"{path} cannot be read as a model ({reason}); it is damaged or no model file"
+            f"{path} cannot be read as a model ({reason(error)}); it is damaged or no model file"
         ) from error
     if not isinstance(header, dict):
         raise ModelError(f"{path} is no model file of hogboost; {_REMEDY}")

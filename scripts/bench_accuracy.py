@@ -80,6 +80,10 @@ def main() -> None:
     )
     parser.add_argument("--threads", type=int, default=0)
     options = parser.parse_args()
+    if absent := [str(path) for path in options.sets if not path.is_file()]:
+        parser.error(
+            f"{', '.join(absent)}: no such file; expected packed sets, as python -m pipeline pack makes them"
+        )
     print(f"{'set':24} {'model':28} {'accuracy':>9} {'balanced':>9} {'log-loss':>9} {'seconds':>8}")
     with backends.get("cpu").threads(options.threads):
         for path in options.sets:

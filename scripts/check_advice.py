@@ -90,6 +90,8 @@ def main() -> None:
                     found.append({"set": name, "start": start, **asdict(one)})
                 if options.json:
                     options.json.write_text(json.dumps(found, indent=2) + "\n")
+    if not found:
+        raise SystemExit("nothing was checked")
     tell(found)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from pipeline.benchmarks import add_two, measure, needs, registry
 from pipeline.benchmarks.registry import Case, Work, row, suite
+from pipeline.groups import unused
 from tests.benchmarking import TINY, _ask_anew, tiny  # noqa: F401  a fixture
 from tests.conftest import ROOT
 
@@ -23,6 +24,15 @@ def _as_before(monkeypatch):
     yield
     for name, rows in kept.items():
         registry._SUITES[name].rows[:] = rows
+
+
+def test_the_suites_without_rows_of_a_gpu():
+    """In which device= has no effect, and is refused."""
+    gpu = {"cupy", "numba-cuda", "pycuda", "torch-gpu", "jax-gpu"}
+    without = {
+        name for name in registry.NAMES if not any(gpu & set(row.needs) for row in registry.get(name).rows)
+    }
+    assert without == unused.WITHOUT_DEVICE
 
 
 def test_a_suite_and_its_rows_are_functions_with_a_decorator(monkeypatch):

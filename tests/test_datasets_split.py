@@ -186,7 +186,7 @@ def test_groups_are_track_and_class():
 
 
 def test_group_by_that_cannot_be_used():
-    with pytest.raises(ConfigError, match=r"split.group_by='\(': not a regular expression"):
+    with pytest.raises(ConfigError, match=r"split.group_by=\(: not a regular expression"):
         split(some([5, 5]), config.Split(group_by="("))
     with pytest.raises(DataError, match=r"does not match the path 'c1/7.png'"):
         split(

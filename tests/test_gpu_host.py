@@ -17,7 +17,7 @@ from pipeline.boosting import LogitBoostClassifier
 from pipeline.boosting.loss import log_loss_sum, softmax, trim, working_response
 from pipeline.config import Preprocess, PreprocessName
 from pipeline.errors import ConfigError
-from pipeline.features import HogExtractor
+from pipeline.features import HogExtractor, HogLayout
 from tests.test_preprocess import STEPS, name, pictures
 from tests.test_wls import random_problem
 
@@ -251,6 +251,17 @@ def test_trimming_on_the_device(gpu):
 
 
 # ---- HoG and preprocessing ----
+
+
+def test_the_order_of_bytes_changes_no_bit(gpu):
+    levels = np.random.default_rng(0).integers(0, 4, (4, 24, 40, 3)) / 3
+    layout = HogLayout((24, 40), channels=3)
+    for sqrt in (False, True):
+        one, other = (
+            gpu.get(gpu.hog.hog(levels.astype(kind), layout, "L2-Hys", sqrt, "float32"))
+            for kind in (">f4", "f4")
+        )
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("step", STEPS, ids=name)

@@ -7,9 +7,11 @@ import io
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import textwrap
+import zipfile
 
 import numpy as np
 import pytest
@@ -179,6 +181,35 @@ def test_every_cut_and_flipped_byte_is_noticed(saved, tmp_path):
             continue
         # a bit that carries no content, such as the archive's time stamps
         np.testing.assert_array_equal(found.predict_proba(pictures(5)[0]), reference)
+
+
+HEADERS = {
+    "a bracket that opens": "{'descr': '<f8', 'fortran_order': False, 'shape': (3,",
+    "quotes that open": "{'descr': '''<f8",
+    "a huge number": "{'descr': '<f8', 'fortran_order': False, 'shape': (" + 40 * "9" + ",)}",
+    "a number too long to read": "{'descr': '<f8', 'fortran_order': False, 'shape': (" + 5000 * "9" + ",)}",
+    "indentation": "  {'descr': '<f8',\n 'fortran_order': False}",
+    "a number of Python 2": "{'descr': '<f8', 'fortran_order': False, 'shape': (3L,)}",
+    "deep brackets": 3000 * "(" + 3000 * ")",
+    "more than memory": "{'descr': '<f8', 'fortran_order': False, 'shape': (4611686018427387904,)}",
+}
+
+
+@pytest.mark.parametrize("member", ["header", "classifier.coef"])
+@pytest.mark.parametrize("text", HEADERS.values(), ids=HEADERS)
+@pytest.mark.filterwarnings("error")
+def test_a_damaged_description_of_an_array_is_one_short_line(saved, tmp_path, member, text):
+    """They ended in tracebacks, in a line of 5,000 characters, or below a remark of NumPy's."""
+    path, line = tmp_path / "model.npz", text.encode()
+    with zipfile.ZipFile(saved[0]) as old, zipfile.ZipFile(path, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name == f"{member}.npy":
+                content = b"\x93NUMPY\x02\x00" + struct.pack("<I", len(line) + 1) + line + b"\n" + bytes(24)
+            new.writestr(name, content)
+    with pytest.raises(ModelError) as refused:
+        load_model(path)
+    assert len(str(refused.value)) < 300 + len(str(path))
 
 
 class FullDisk(io.BytesIO):

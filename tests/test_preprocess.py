@@ -50,6 +50,14 @@ def test_cpu_gives_what_scikit_image_gives(step, dtype):
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-6 * max(1.0, float(np.abs(wanted).max())))
 
 
+@pytest.mark.parametrize("dtype", [">u2", ">f2", ">f4", ">f8"])
+@pytest.mark.parametrize("step", STEPS, ids=name)
+def test_the_order_of_bytes_changes_no_bit(step, dtype):
+    pixels = pictures(dtype)
+    wanted = cpu.apply(pixels.astype(pixels.dtype.newbyteorder("=")), step)
+    np.testing.assert_array_equal(cpu.apply(pixels, step), wanted)
+
+
 def test_reference_calls_scikit_image_with_the_stated_parameters():
     pixels = pictures("uint8")
     low, high = np.percentile(pixels[1], (2, 98))

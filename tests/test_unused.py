@@ -20,6 +20,7 @@ from pipeline.overrides import refuse_unused
 from pipeline.profiling.settings import overrides
 
 REFUSED = {
+    "benchmark device=5 suite=layout": "device=5 has no effect with suite=layout: device belongs to suites with rows",
     "train data.n=500": "data.n=500 has no effect with data=digits: data.n belongs to data=synthetic",
     "train data.path=x data.classes=4": "data.classes=4 has no effect with data.path=x: data.classes belongs to",
     "pack data.path=x out=x.npz data.difficulty=1": "data.difficulty=1 has no effect with data=folder",

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline import config, files
+from pipeline import config, datasets, files
 from pipeline.archive import checksum
-from pipeline.commands import doctor, pack, predict, steps
+from pipeline.commands import doctor, evaluate, pack, predict, steps
 from pipeline.config import DataName
 from pipeline.datasets import load, stream
 from pipeline.errors import DataError, ModelError, OutputError
@@ -28,6 +28,7 @@ from pipeline.model import load_model, save_model
 from pipeline.reporting import help as texts
 from pipeline.reporting import plots, tables
 from pipeline.reporting import progress as reporting
+from tests.programs import started
 from tests.test_model import SIZE, make_model, pictures
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (4, 24, 32), np.uint8)
@@ -369,6 +370,46 @@ def test_pack_tells_of_a_class_without_pictures_and_what_to_type_next(call, here
     assert "pack the set again, with more pictures or without the class" in err
 
 
+def test_advice_where_every_file_was_rejected_can_be_followed(told, tmp_path):
+    for label in "ab":
+        (tmp_path / "bad" / label).mkdir(parents=True)
+        (tmp_path / "bad" / label / "x.png").write_bytes(b"")
+    line = told("train", "data.path=bad", "data.max_rejected=1")
+    assert "nothing is left: mend the files, or give others" in line
+    assert "raise" not in line
+
+
+def test_images_that_were_not_given_are_asked_for():
+    """`evaluate model=M` alone scores the digits, whose classes no other model knows."""
+    images = datasets.load(config.Data(), config.Image()).images
+    with pytest.raises(DataError, match=r"data=digits has others: give images with data.path=\.\.\.$"):
+        evaluate._labels_of_model(images, images.labels, ("car", "van"))
+
+
+def test_what_a_full_stream_loses_is_not_blamed_on_the_run_folder(tmp_path):
+    with open("/dev/full", "w") as full:
+        run = started("train", "--cfg", "job", cwd=tmp_path, stdout=full)
+        _, err = run.communicate(timeout=60)
+    assert run.returncode == 2
+    assert err.count("\n") == 1
+    assert "No space left on device" in err
+    assert "run folder" not in err
+
+
+def test_an_address_is_no_path(told):
+    """It was told as a path that lost a slash."""
+    line = told("train", "data.path=https://example.org/photos.npz")
+    assert (
+        "data.path=https://example.org/photos.npz is an address; pictures are read from disk: download them"
+        in line
+    )
+
+
+def test_a_regular_expression_is_shown_as_it_was_typed(told):
+    line = told("train", "data.path=photos", r"split.group_by=(\d+)_\d+\.png")
+    assert r"split.group_by=(\d+)_\d+\.png does not match the path" in line
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs POSIX pipes")
 def test_pipes_are_not_read(tmp_path):
     for name in ("p", "p.npz"):
@@ -569,8 +610,6 @@ def test_features_larger_than_memory_are_refused_before_they_are_made(told, monk
 @pytest.mark.parametrize("words", ["train", "evaluate split.folds=2"])
 def test_pictures_larger_than_memory_are_refused_before_they_are_made(told, monkeypatch, words):
     """200 pictures of 8000 x 8000 pixels were being made for minutes, for 64 GB of features and 13 of pixels."""
-    from pipeline import datasets
-
     monkeypatch.setattr(datasets, "load", None)
     line = told(*words.split(), "data=synthetic", "data.n=100000", "image.height=8000", "image.width=8000")
     assert "of memory beside 6400.0 GB of pixels, and this machine has" in line

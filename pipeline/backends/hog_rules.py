@@ -96,7 +96,12 @@ def check_picture(layout: HogLayout) -> None:
 
 def float_type(dtype: np.dtype) -> np.dtype:
     """Return the type in which pixels are subtracted: float32 for float16 and float32, else float64."""
-    return np.dtype(np.float32 if dtype in (np.float16, np.float32) else np.float64)
+    return np.dtype(np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64)
+
+
+def native(pixels: np.ndarray) -> np.ndarray:
+    """Return the pixels with their bytes in this machine's order: a copy only if they are in the other."""
+    return pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
 
 
 def exact(dtype: np.dtype, transform_sqrt: bool) -> bool:

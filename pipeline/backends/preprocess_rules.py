@@ -76,4 +76,4 @@ def result_type(dtype: np.dtype, step: Preprocess) -> np.dtype:
 
 def widen(pixels: np.ndarray) -> np.ndarray:
     """Return float16 pixels as float32, in which their histograms do not overflow; all others as they are."""
-    return pixels.astype(np.float32) if pixels.dtype == np.float16 else pixels
+    return pixels.astype(np.float32) if pixels.dtype.kind == "f" and pixels.dtype.itemsize == 2 else pixels

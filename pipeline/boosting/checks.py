@@ -72,7 +72,7 @@ def parameters(model: BaseLogitBoost) -> None:
 
 def width_range(gamma: Any) -> tuple[float, float]:
     """Return `gamma` as (smallest, largest) width."""
-    pair = (gamma, gamma) if isinstance(gamma, numbers.Real) else tuple(gamma)
+    pair = (gamma, gamma) if isinstance(gamma, numbers.Real) else tuple(gamma) if np.iterable(gamma) else ()
     if len(pair) != 2 or not all(_above(g, 0, 1e6, inclusive=False) for g in pair) or pair[0] > pair[1]:
         raise ValueError(
             f"gamma must be a number above 0 and at most 1e6, or a rising pair of them, not {gamma!r}"

@@ -69,7 +69,8 @@ class BaseLogitBoost(BaseEstimator):
         ----------
         X : (n, p) array-like
         y : (n,) labels of any sortable type
-        sample_weight : (n,) weights of at least 0; a weight of 2 counts as two equal rows, 0 as no row
+        sample_weight : (n,) weights of at least 0; a weight of 2 counts as two equal rows, 0 as no row, and a
+            class of such rows alone as none
         validation : (X, y) whose log-loss is followed and decides early stopping; none is cut from X then
         on_round : called after each round with (round from 1, n_rounds, training loss, validation loss or None)
         on_state : called after each round with (rounds so far, take); take() returns the complete state of this fit

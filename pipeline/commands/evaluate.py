@@ -56,7 +56,7 @@ def _saved_model(cfg: config.Evaluate, model: Model, stages: Stages) -> float:
     _check_unused(cfg, model)
     loaded = steps.read(cfg.data, model.image, cfg.run_dir, stages, classes=1)
     images = loaded.images
-    labels = _labels_of_model(steps.require_labels(images, cfg.data), images.class_names, model.class_names)
+    labels = _labels_of_model(images, steps.require_labels(images, cfg.data), model.class_names)
     proba = np.empty((len(labels), len(model.class_names)))
     with progress("label") as advance:
         for begin in range(0, len(labels), cfg.chunk):
@@ -136,15 +136,17 @@ def _reduction(model: Model) -> config.Reduce:
     return config.Reduce(config.ReduceName.pca, model.reducer.components, model.reducer.variance)
 
 
-def _labels_of_model(labels: np.ndarray, names: tuple[str, ...], of_model: tuple[str, ...]) -> np.ndarray:
+def _labels_of_model(images: datasets.Images, labels: np.ndarray, of_model: tuple[str, ...]) -> np.ndarray:
     """Return the labels as indices into the classes of the model, matched by name."""
+    names = images.class_names
     unknown = [name for name in names if name not in of_model]
     if unknown:
         shown = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
         known = ", ".join(of_model[:10]) + (", ..." if len(of_model) > 10 else "")
-        raise DataError(
-            f"the model does not know the classes {shown}; it knows: {known}; remove or rename those images"
-        )
+        remedy = "remove or rename those images"
+        if images.made in (config.DataName.digits, config.DataName.synthetic):
+            remedy = f"data={images.made.name} has others: give images with data.path=..."
+        raise DataError(f"the model does not know the classes {shown}; it knows: {known}; {remedy}")
     place = np.array([of_model.index(name) for name in names], dtype=np.intp)
     return place[labels]
 
@@ -152,8 +154,8 @@ def _labels_of_model(labels: np.ndarray, names: tuple[str, ...], of_model: tuple
 def _cross_validation(cfg: config.Evaluate, name: str, stages: Stages) -> float:
     steps.check_layout(cfg.hog, cfg.image)
     hog = steps.extractor(cfg.hog, cfg.image, name)
-    steps.reducer(cfg.reduce, hog)  # refused before any image is read
-    steps.check_made(cfg.data, cfg.image, hog)
+    reduced = steps.reducer(cfg.reduce, hog) is not None  # refused before any image is read
+    steps.check_made(cfg.data, cfg.image, hog, reduced)
     loaded = steps.read(cfg.data, cfg.image, cfg.run_dir, stages)
     images = loaded.images
     labels = steps.require_labels(images, cfg.data)
@@ -170,6 +172,7 @@ def _cross_validation(cfg: config.Evaluate, name: str, stages: Stages) -> float:
             stages=stages,
             advance=advance,
             paths=images.paths,
+            reduced=reduced,
         )
     datasets.check_unchanged(loaded)
     folds: list[Scores] = []

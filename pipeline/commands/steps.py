@@ -142,6 +142,7 @@ def features(
     stages: Stages,
     advance: Any,
     paths: Sequence[str],
+    reduced: bool = False,
 ) -> Any:
     """Return the HoG features of the images at `index`, `chunk` images at a time.
 
@@ -155,7 +156,7 @@ def features(
     DataError
         If a feature is not finite, naming the image.
     """
-    check_room(len(index), hog, 0 if isinstance(pixels, np.memmap) else pixels.nbytes)
+    check_room(len(index), hog, 0 if isinstance(pixels, np.memmap) else pixels.nbytes, reduced)
     X = model.features(pixels, index, step, hog, chunk, advance, stages)
     with stages("hog"):  # on a GPU this also waits for the work that is queued
         bad = backends.get(hog.backend).first_not_finite(X)
@@ -167,10 +168,11 @@ def features(
     return backends.get(hog.backend).resident(X)
 
 
-def check_room(n: int, hog: HogExtractor, pixels: int) -> None:
+def check_room(n: int, hog: HogExtractor, pixels: int, reduced: bool) -> None:
     """Refuse features of `n` images that are more than there is memory, beside so many bytes of pixels.
 
-    The system would end the program without a word. On a GPU features find a place of their own.
+    The system would end the program without a word. On a GPU features find a place of their own. Out of core they can
+    be all but `reduced`.
     """
     import psutil
 
@@ -179,19 +181,20 @@ def check_room(n: int, hog: HogExtractor, pixels: int) -> None:
     if hog.backend != "gpu" and features + pixels > there:
         from pipeline.reporting.plan_tables import size
 
+        without = "reduce=none " if reduced else ""
         beside = f" beside {size(pixels)} of pixels" if pixels else ""
         raise ConfigError(
             f"the HoG features of {n:,} images, {p:,} of each, need {size(features)} of memory{beside}, and this "
             f"machine has {size(there)}: choose smaller images (image.height=, image.width=) or larger cells "
-            "(hog=coarse); train can have features on disk, too, by scale=outofcore "
+            f"(hog=coarse); train can have features on disk, too, by {without}scale=outofcore "
             f"scale.memory_limit={there // 2_000_000}MB"
         )
 
 
-def check_made(data: config.Data, image: config.Image, hog: HogExtractor) -> None:
+def check_made(data: config.Data, image: config.Image, hog: HogExtractor, reduced: bool) -> None:
     """Refuse pictures that will be made, and their features, if they are more than there is memory."""
     if data.name is config.DataName.synthetic:
-        check_room(data.n, hog, data.n * image.height * image.width)
+        check_room(data.n, hog, data.n * image.height * image.width, reduced)
 
 
 def reducer(settings: config.Reduce, hog: HogExtractor) -> PcaReducer | None:

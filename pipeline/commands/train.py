@@ -74,7 +74,7 @@ def train(cfg: config.Train, stages: Stages, keeper: Keeper | None = None) -> Tr
 
         return outofcore.run(cfg, hog, stages, keeper)
 
-    steps.check_made(cfg.data, cfg.image, hog)
+    steps.check_made(cfg.data, cfg.image, hog, reducer is not None)
     with backend.threads(cfg.backend.threads):
         data = keeping.whereabouts(keeper, cfg.data)
         loaded = steps.read(data, cfg.image, cfg.run_dir, stages, keeping.stamps(keeper))
@@ -104,6 +104,7 @@ def train(cfg: config.Train, stages: Stages, keeper: Keeper | None = None) -> Tr
                 stages=stages,
                 advance=advance,
                 paths=images.paths,
+                reduced=reducer is not None,
             )
         datasets.check_unchanged(loaded)
         steps.fit_reducer(reducer, X[: len(fitted)], stages)

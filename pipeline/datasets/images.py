@@ -45,10 +45,13 @@ def too_many(path: Path, rejected: list[Rejected], total: int, data: config.Data
     """Return the error of a set of `total` files of which too many were rejected."""
     first = rejected[0]
     share = 100 * len(rejected) / total
+    remedy = "mend or remove the files, or raise data.max_rejected"
+    if len(rejected) == total:
+        remedy = "nothing is left: mend the files, or give others"
     return TooManyRejected(
         f"data.path={path}: {len(rejected)} of {total} files rejected ({share:.1f} %), data.max_rejected is "
         f"{data.max_rejected:g}; first: {first.path}: {first.reason}; "
-        "mend or remove the files, or raise data.max_rejected",
+        f"{remedy}",
         rejected,
     )
 

@@ -112,7 +112,7 @@ def with_groups(images: Images, group_by: str | None) -> Images:
     try:
         pattern = re.compile(group_by)
     except re.error as error:
-        raise ConfigError(f"split.group_by={group_by!r}: not a regular expression: {error}") from error
+        raise ConfigError(f"split.group_by={group_by}: not a regular expression: {error}") from error
     labels = _labels(images)
     number: dict[tuple[object, ...], int] = {}
     groups = np.empty(len(images), np.intp)
@@ -120,7 +120,7 @@ def with_groups(images: Images, group_by: str | None) -> Images:
         match = pattern.search(path)
         if match is None:
             raise DataError(
-                f"split.group_by={group_by!r} does not match the path {path!r}: every picture needs a group"
+                f"split.group_by={group_by} does not match the path {path!r}: every picture needs a group"
             )
         key = (int(labels[i]), *(match.groups() or (match.group(),)))
         groups[i] = number.setdefault(key, len(number))
@@ -262,7 +262,7 @@ def _by_group(
         mine = among[labels[among] == label]
         numbers, sizes = np.unique(images.groups[mine], return_counts=True)
         if len(numbers) < 2:
-            where = f"{setting}={share} with split.group_by={settings.group_by!r}"
+            where = f"{setting}={share} with split.group_by={settings.group_by}"
             raise DataError(_too_small(images, name, len(numbers), "groups", where, 2))
         order = rng.permutation(len(numbers))
         chosen = _nearest(sizes[order], share * len(mine))

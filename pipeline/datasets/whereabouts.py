@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -34,6 +36,10 @@ def resolve(data: config.Data) -> tuple[DataName | None, Path | None]:
         return data.name, None
     if not data.path:
         raise ConfigError(f"data={data.name.value} needs data.path: give {NEEDED[data.name]}")
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", data.path) and not os.path.exists(data.path):
+        raise DataError(
+            f"data.path={data.path} is an address; pictures are read from disk: download them first"
+        )
     path = expanded(data.path)
     packed = path.suffix.lower() in PACKED_SUFFIXES and not path.is_dir()
     if data.name is DataName.packed:

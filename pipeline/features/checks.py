@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,9 +35,14 @@ def batch(extractor: HogExtractor, X: Any) -> np.ndarray:
             f"image[np.newaxis]{hint}"
         )
     if extractor.channel_axis is not None:
-        if not -4 <= extractor.channel_axis < 4 or extractor.channel_axis in (0, -4):
-            raise ValueError(f"channel_axis must be 1, 2, 3, -1, -2 or -3, not {extractor.channel_axis!r}")
-        images = home.xp.moveaxis(images, extractor.channel_axis, -1)
+        axis = extractor.channel_axis
+        if (
+            not isinstance(axis, numbers.Integral)
+            or isinstance(axis, bool)
+            or axis not in (1, 2, 3, -1, -2, -3)
+        ):
+            raise ValueError(f"channel_axis must be 1, 2, 3, -1, -2 or -3, not {axis!r}")
+        images = home.xp.moveaxis(images, axis, -1)
     if extractor.check_finite:
         if home.holds(images):
             _check_finite_away(home, images)

@@ -55,6 +55,7 @@ OF_THE_MODEL = {
     "reduce": "the reduction",
     "classifier": "the classifier",
 }
+WITHOUT_DEVICE = {"layout"}  # suites of benchmark
 OF_DASK = ("scheduler", "workers", "threads", "processes", "wait", "timeout", "tls_ca", "tls_cert", "tls_key")
 
 
@@ -209,6 +210,11 @@ def _profile(settings: Any, command: str) -> Iterator[Unused]:
         yield Unused("budget", "advice=true, sweep= and compare=", "advice=false")
 
 
+def _benchmark(settings: Any, command: str) -> Iterator[Unused]:
+    if command == "benchmark" and set(settings.suite) <= WITHOUT_DEVICE:
+        yield Unused("device", "suites with rows of a GPU", f"suite={','.join(settings.suite)}")
+
+
 def _machine(settings: Any, command: str) -> Iterator[Unused]:
     machine = getattr(settings, "machine", None)
     if machine is None:
@@ -229,4 +235,7 @@ def _machine(settings: Any, command: str) -> Iterator[Unused]:
             yield Unused(f"machine.{key}", "machines that are a GPU", f"machine.name={machine.name}")
 
 
-RULES = (_saved_model, _data, _preprocess, _classifier, _split, _scale, _backend, _profile, _machine)
+RULES = (
+    *(_saved_model, _data, _preprocess, _classifier, _split, _scale, _backend, _profile, _benchmark),
+    _machine,
+)

@@ -85,6 +85,8 @@ def packed(run: Measured, packing: Candidate) -> Candidate:
     saved = run.work.images * run.work.pixels
     left = without_pixels(run)
     alone = "" if left < SHORT * run.memory else f"; counted, the run then still needs {size(left)}"
+    if left > run.memory:
+        alone += ", which is more than there is"
     return replace(
         packing,
         title=f"memory is short: {packing.title}",

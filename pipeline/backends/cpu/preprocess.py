@@ -51,7 +51,7 @@ def _stretch(images: np.ndarray, step: Preprocess, out: np.ndarray) -> None:
 def _gaussian(images: np.ndarray, step: Preprocess, out: np.ndarray) -> None:
     from scipy.ndimage import gaussian_filter
 
-    working = np.float32 if images.dtype in (np.float16, np.float32) else np.float64
+    working = np.float32 if images.dtype.kind == "f" and images.dtype.itemsize <= 4 else np.float64
     sigma = (0.0, step.sigma, step.sigma)  # no smoothing from one image to the next
     out[:] = gaussian_filter(images.astype(working, copy=False), sigma, mode="nearest", truncate=4.0)
 
