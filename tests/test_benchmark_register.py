@@ -83,7 +83,9 @@ def example():
 def test_the_row_of_the_documentation_works_as_it_stands_there(monkeypatch):
     """It is all that a row needs: no entry elsewhere names it or its package."""
     exec(compile(example(), "docs/benchmark.md", "exec"), vars(add_two).copy())
-    name = registry.get("add_two").rows[-1].name
+    rows = registry.get("add_two").rows
+    name = rows[-1].name
+    rows[:] = [rows[0], rows[-1]]  # those between are another test's
     found = tiny("add_two").rows[-1]
     assert (found.name, found.status, found.reason) == (name, "ok", "")
     assert found.share is not None
