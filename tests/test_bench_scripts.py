@@ -280,6 +280,7 @@ def test_the_reference_is_extrapolated_from_the_difference_of_its_rounds(monkeyp
     assert out.endswith("against ours: 44 (44-44)x\n")
 
 
+@pytest.mark.slow
 def test_a_train_is_timed_by_process_and_stages():
     train = script("bench_train")
     words = ["data=synthetic", "data.n=60", "data.classes=2", "classifier.n_rounds=2", "plots=false"]

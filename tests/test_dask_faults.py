@@ -497,7 +497,7 @@ SLOW = pytest.mark.slow
     "says",
     [
         b"",
-        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", marks=SLOW),
         pytest.param(bytes(4096), marks=SLOW),
         pytest.param(b"\1" + bytes(7), marks=SLOW),
     ],

@@ -109,7 +109,14 @@ def places(cupy_with_more, monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "device"),
-    [("add_two", 1), ("add_two", 0), ("monte_carlo_pi", 1), ("filter", 1), ("hog", 1), ("wls", 1)],
+    [
+        ("add_two", 1),
+        ("hog", 1),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("add_two", 0), ("monte_carlo_pi", 1), ("filter", 1), ("wls", 1))
+        ),
+    ],
 )
 def test_everything_happens_on_the_gpu_that_was_asked_for(cupy_with_more, few, places, name, device):
     """Limits are measured before rows are timed; and what was chosen before, or by others, counts for nothing."""

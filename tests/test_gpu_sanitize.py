@@ -19,7 +19,7 @@ def wanted(tmp_path_factory):
 @pytest.mark.parametrize(
     ("mode", "schedules"),
     [
-        ("plain", "random"),  # other orders: test_gpu_execute.py
+        pytest.param("plain", "forward,random", marks=pytest.mark.slow),
         pytest.param("address", "forward,reverse", marks=pytest.mark.slow),
         pytest.param("thread", "forward,forward across blocks", marks=pytest.mark.slow),
     ],

@@ -303,7 +303,7 @@ def test_square_root_of_negatives(backend):  # scikit-image#1889
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("sqrt", [False, True])
-@pytest.mark.parametrize("dtype", [">i2", ">u2", ">i4", ">f2", ">f4", ">f8"])
+@pytest.mark.parametrize("dtype", [">u2", ">i4", ">f2", ">f4", ">f8"])
 def test_the_order_of_bytes_changes_no_bit(backend, dtype, sqrt):
     """Few levels in colour: ties between channels. float32 of the other order was subtracted in float64: .07 off."""
     levels = np.random.default_rng(0).integers(0, 4, (4, 24, 40, 3))

@@ -217,8 +217,10 @@ def measured_as(cfg, **changes):
     [
         ("hog.dtype=float64 classifier.dtype=float64 backend.threads=1 hog=dalal", "digits"),
         ("classifier=ridge data=folder data.path=photos data.workers=1 preprocess=clahe", "folder"),
-        ("classifier=random_features data=synthetic chunk=256", "synthetic"),
-        ("classifier=full data=auto 'data.path=my photos'", "folder"),
+        pytest.param(
+            "classifier=random_features data=synthetic chunk=256", "synthetic", marks=pytest.mark.slow
+        ),
+        pytest.param("classifier=full data=auto 'data.path=my photos'", "folder", marks=pytest.mark.slow),
     ],
 )
 def test_overrides_mean_on_the_command_line_what_was_tried(composed, base, source):

@@ -104,7 +104,7 @@ def test_a_run_goes_on_to_the_same_model_and_leaves_nothing_behind(cut, call):
         ("classifier=ridge", "classifier.early_stopping=true", "classifier.patience=1"),
         ("classifier=componentwise", "preprocess=stretch", "classifier.class_weight=balanced"),
         ("data=synthetic", "data.path=null", "data.n=90", "data.classes=2"),
-        ("data=digits", "data.path=null"),
+        pytest.param(("data=digits", "data.path=null"), marks=pytest.mark.slow),
         ("scale=outofcore", "scale.memory_limit=4GB"),
     ],
     ids=lambda settings: settings[0],

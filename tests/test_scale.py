@@ -14,7 +14,7 @@ import pytest
 from pipeline import config, datasets
 from pipeline.boosting import LogitBoostClassifier
 from pipeline.commands import train
-from pipeline.config import size_in_bytes
+from pipeline.config import BLOCK_NORMS, size_in_bytes
 from pipeline.errors import ConfigError, DataError, OutputError
 from pipeline.features import HogExtractor
 from pipeline.reporting.stages import Stages
@@ -98,9 +98,22 @@ def whole(kept):
 # ---- equal to local ----
 
 
-@pytest.mark.parametrize("how", ["one", "uneven", "empty", "by class"])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("J", [2, 10])
+@pytest.mark.parametrize(
+    ("J", "dtype", "how"),
+    [
+        *((10, "float64", "uneven"), (10, "float64", "by class"), (10, "float32", "empty")),
+        *((2, "float64", "empty"), (2, "float32", "uneven")),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                *((10, "float64", "one"), (10, "float64", "empty"), (10, "float32", "one")),
+                *((10, "float32", "uneven"), (10, "float32", "by class"), (2, "float64", "one")),
+                *((2, "float64", "uneven"), (2, "float64", "by class"), (2, "float32", "one")),
+                *((2, "float32", "empty"), (2, "float32", "by class")),
+            )
+        ),
+    ],
+)
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_partitions_equal_local(kept, whole, learner, J, dtype, how):
     """An empty partition, uneven ones, and a class that lies in one only (rows are sorted by class)."""
@@ -176,10 +189,20 @@ def expanded(format: Cells, kept: np.ndarray, sets: list[np.ndarray | None]) -> 
     return [out[::-1] for out in outs]
 
 
-@pytest.mark.parametrize("norm", ["L1", "L1-sqrt", "L2", "L2-Hys"])
-@pytest.mark.parametrize("more", [{}, {"dtype": "float64"}, {"transform_sqrt": True}, {"orientations": 8},
-                                  {"pixels_per_cell": (4, 12)}, {"pixels_per_cell": (16, 8)}],
-                         ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("more", "norm"),
+    [
+        *(({}, norm) for norm in BLOCK_NORMS),
+        *(({"dtype": "float64"}, "L2-Hys"), ({"transform_sqrt": True}, "L1"), ({"orientations": 8}, "L2")),
+        *(({"pixels_per_cell": (4, 12)}, "L1-sqrt"), ({"pixels_per_cell": (16, 8)}, "L2-Hys")),
+        *(
+            pytest.param(more, norm, marks=pytest.mark.slow)
+            for more in ({"dtype": "float64"}, {"transform_sqrt": True}, {"orientations": 8})
+            for norm in BLOCK_NORMS
+        ),
+    ],
+    ids=str,
+)
 def test_every_setting_of_hog_expands_to_its_features(norm, more):
     images = pictures(150, 3).pixels
     for pixels in (images, images.astype(np.float32) / 255.0):
