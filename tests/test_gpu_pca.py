@@ -129,7 +129,10 @@ def test_the_transformer_leaves_on_the_device_what_is_there(machine, gpu):
 
 @pytest.mark.parametrize(
     "room",
-    [pytest.param(True, marks=pytest.mark.slow, id="on the device"), pytest.param(False, id="streaming")],
+    [
+        pytest.param(True, marks=pytest.mark.slow, id="on the device"),
+        pytest.param(False, marks=pytest.mark.slow, id="streaming"),
+    ],
 )
 def test_train_and_predict_with_fewer_features(machine, gpu, monkeypatch, tmp_path, room):
     from pipeline import config
