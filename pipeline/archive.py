@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+import threading
 import tokenize
 import warnings
 import zipfile
@@ -25,7 +26,6 @@ UNREADABLE = (
     SyntaxError,
     tokenize.TokenError,
     OverflowError,
-    MemoryError,
     RecursionError,
     EOFError,
     ValueError,
@@ -38,20 +38,54 @@ UNREADABLE = (
 )
 
 
+DAMAGED = "the description of an array in it is damaged"
+_quiet = threading.RLock()
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Let NumPy make no remarks on the headers of old or damaged files.
+
+    One thread at a time: what Python keeps of its warnings is the process's.
+    """
+    with _quiet, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
 @contextmanager
 def opened(file: Any) -> Iterator[Any]:
-    """Let NumPy read an archive, without its remarks on the headers of old or damaged files."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with np.load(file, allow_pickle=False) as archive:
-            yield archive
+    """Let NumPy read an archive whose arrays are no larger than their members.
+
+    Else a damaged number in a header would ask for more memory than there is.
+    """
+    with quiet(), np.load(file, allow_pickle=False) as archive:
+        for info in archive.zip.infolist() if hasattr(archive, "zip") else ():
+            with archive.zip.open(info) as member:
+                _check_size(member, info.file_size)
+        yield archive
+
+
+def _check_size(member: Any, size: int) -> None:
+    if np.lib.format.read_magic(member) == (1, 0):
+        shape, _, dtype = np.lib.format.read_array_header_1_0(member)
+    else:
+        shape, _, dtype = np.lib.format.read_array_header_2_0(member)
+    if int(np.prod(shape, dtype=object)) * dtype.itemsize > size:
+        raise ValueError(DAMAGED)
+
+
+def damaged(error: BaseException) -> bool:
+    """Tell whether the header of an array could not be understood."""
+    odd = isinstance(error, SyntaxError | tokenize.TokenError | OverflowError | RecursionError)
+    return odd or "Cannot parse header" in str(error)
 
 
 def reason(error: BaseException) -> str:
     """Return in one short line why a file cannot be read; NumPy would advise to unpickle it."""
     text = " ".join(str(error).split())
-    if isinstance(error, SyntaxError | tokenize.TokenError | OverflowError | MemoryError | RecursionError):
-        return "the description of an array in it is damaged"
+    if damaged(error):
+        return DAMAGED
     return "it holds Python objects, which are never read" if "pickle" in text else text[:120]
 
 

@@ -119,16 +119,13 @@ def _command(name: str, arguments: list[str], started: float) -> int:
 
     config.register(name)
     flags, overrides, extra = sorted_out(name, arguments)
-    if name == "plan":  # a group holds one entry
-        overrides = [re.sub(r"^machine=\[", "machines=[", one) for one in overrides]
+    overrides = bracketed(name, overrides)
     sweep = bool({"-m", "--multirun"} & set(flags))
     overrides = [quoted(in_whole_numbers(name, override), sweep) for override in overrides]
     check(name, overrides, sweep, extra)
     given = {override.partition("=")[0].lstrip("+") for override in overrides}
     if name == "plan":  # Hydra takes no new key into a group without being told to
         overrides = [re.sub(r"^prices=", "++prices=", one) for one in overrides]
-    if name in ("profile", "plan"):  # one name needs no brackets
-        overrides = [re.sub(r"^(sweep|compare|machines)=(\w+)$", r"\1=[\2]", one) for one in overrides]
     takes_data = name in ("train", "evaluate", "profile", "plan")
     folder = resumed.folder(name, overrides)
     if takes_data and "data.path" in given and not {"data", "data.name"} & given and folder is None:
@@ -151,6 +148,15 @@ def _command(name: str, arguments: list[str], started: float) -> int:
     overrides, notes = run_folder.taken_over(name, overrides)
     with run_folder.sweep_kept(overrides) if sweep else nullcontext():
         return _run(name, [*overrides, *flags], started, notes)  # argparse wants the overrides together
+
+
+def bracketed(name: str, overrides: Sequence[str]) -> list[str]:
+    """Return the overrides with brackets where a list is meant, which may be typed as one name."""
+    if name == "plan":  # a group holds one entry
+        overrides = [re.sub(r"^machine=\[", "machines=[", one) for one in overrides]
+    if name in ("profile", "plan"):
+        overrides = [re.sub(r"^(sweep|compare|machines)=(\w+)$", r"\1=[\2]", one) for one in overrides]
+    return list(overrides)
 
 
 def _run(name: str, arguments: list[str], started: float, notes: str | None) -> int:

@@ -41,15 +41,21 @@ def fake(monkeypatch):
 
 @pytest.fixture
 def composed(register):
-    """Return the settings of a command line, checked and composed as for a run: quicker than the command itself."""
+    """Return the settings of a command line, checked and composed as for a run: quicker than the command around it."""
     from hydra import compose, initialize_config_dir
     from omegaconf import OmegaConf
 
     def settings(name, *words):
         register(name)
+        words = cli.bracketed(name, words)
         overrides.check(name, words, sweep=False, extra=None)
+        # as the command line does: a path alone says that the images come from there
+        alone = name != "predict" and any(word.startswith("data.path=") for word in words)
+        added = ["data=auto"] if alone and not any(word.startswith("data=") for word in words) else []
         with initialize_config_dir(str(cli.CONF), version_base="1.3"):
-            return OmegaConf.to_object(compose(name, [*words, "run_dir=x"]))
+            found = OmegaConf.to_object(compose(name, [*words, *added, "run_dir=x"]))
+        overrides.refuse_unused(name, found, words, sweep=False)
+        return found
 
     return settings
 
@@ -81,9 +87,6 @@ def test_every_command_has_a_help_with_examples_that_work(call, composed, name):
     for example in COMMANDS[name].examples:
         assert f"python -m pipeline {name} {example}".rstrip() in out
         words = [word for word in shlex.split(example) if not word.startswith("-")]
-        if name in ("plan", "profile"):  # as the command line does
-            words = [re.sub(r"^machine=\[", "machines=[", word) for word in words]
-            words = [re.sub(r"^(sweep|compare|machines)=(\w+)$", r"\1=[\2]", word) for word in words]
         if "--multirun" not in example:
             assert composed(name, *words)
 

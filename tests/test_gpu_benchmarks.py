@@ -114,7 +114,10 @@ def places(cupy_with_more, monkeypatch):
         ("hog", 1),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
-            for case in (("add_two", 0), ("monte_carlo_pi", 1), ("filter", 1), ("wls", 1))
+            for case in (
+                *(("add_two", 0), ("monte_carlo_pi", 1), ("filter", 1), ("wls", 1)),
+                *(("monte_carlo_pi", 0), ("filter", 0), ("hog", 0), ("wls", 0)),
+            )
         ),
     ],
 )

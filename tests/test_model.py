@@ -212,6 +212,17 @@ def test_a_damaged_description_of_an_array_is_one_short_line(saved, tmp_path, me
     assert len(str(refused.value)) < 300 + len(str(path))
 
 
+def test_a_shortage_of_memory_is_no_damage(saved, monkeypatch):
+    """A good model was "damaged or no model file", and a good checkpoint passed over."""
+
+    def short(*_args, **_named):
+        raise MemoryError
+
+    monkeypatch.setattr(np.lib.npyio.NpzFile, "__getitem__", short)
+    with pytest.raises(MemoryError):
+        load_model(saved[0])
+
+
 class FullDisk(io.BytesIO):
     """A file on a disk that is full."""
 

@@ -86,9 +86,13 @@ def opened(browser, pages):
 def test_a_page_opens_with_every_section_and_fits(opened, name):
     """A wide and a narrow window, each light and dark; closed, then with everything opened."""
     page = opened(name, 1280)
+    folded = page.evaluate("[...document.querySelectorAll('details')].map(one => one.open)")
     for width, scheme in itertools.product((1280, 400), ("light", "dark")):
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme)
+        page.evaluate(
+            "open => document.querySelectorAll('details').forEach((one, k) => { one.open = open[k] })", folded
+        )
         for section in profile_page.SECTIONS:
             box = page.locator(f"#{section}").bounding_box()
             assert box is not None, section
@@ -103,6 +107,7 @@ def test_a_page_opens_with_every_section_and_fits(opened, name):
                      .filter(e => e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML)"""
             )
             assert beyond == []
+            page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
         ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert ground == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 24, 27)")
 

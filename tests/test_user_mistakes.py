@@ -403,6 +403,7 @@ def test_an_address_is_no_path(told):
         "data.path=https://example.org/photos.npz is an address; pictures are read from disk: download them"
         in line
     )
+    assert told("train", "data.path=file:///photos").endswith("give the path alone, data.path=/photos")
 
 
 def test_a_regular_expression_is_shown_as_it_was_typed(told):

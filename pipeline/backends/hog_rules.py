@@ -99,11 +99,6 @@ def float_type(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64)
 
 
-def native(pixels: np.ndarray) -> np.ndarray:
-    """Return the pixels with their bytes in this machine's order: a copy only if they are in the other."""
-    return pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
-
-
 def exact(dtype: np.dtype, transform_sqrt: bool) -> bool:
     """Return whether one product per edge decides every bin as scikit-image does: integers up to 16 bits.
 

@@ -98,3 +98,8 @@ def first_not_finite(X: np.ndarray) -> int | None:
         if not good.all():
             return begin + int(np.argmin(good))
     return None
+
+
+def native(array: np.ndarray) -> np.ndarray:
+    """Return an array with its bytes in this machine's order: a copy only if they are in the other order."""
+    return array.astype(array.dtype.newbyteorder("="), copy=False)

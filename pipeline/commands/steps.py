@@ -178,7 +178,7 @@ def check_room(n: int, hog: HogExtractor, pixels: int, reduced: bool) -> None:
 
     p = hog.layout_.n_features
     features, there = n * p * np.dtype(hog.dtype).itemsize, psutil.virtual_memory().total
-    if hog.backend != "gpu" and features + pixels > there:
+    if (0 if hog.backend == "gpu" else features) + pixels > there:
         from pipeline.reporting.plan_tables import size
 
         without = "reduce=none " if reduced else ""

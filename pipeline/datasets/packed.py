@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import struct
-import tokenize
-import warnings
 import zipfile
 from pathlib import Path
 from typing import BinaryIO
@@ -17,6 +15,7 @@ from typing import BinaryIO
 import numpy as np
 
 from pipeline import config
+from pipeline.archive import DAMAGED, damaged, quiet
 from pipeline.datasets.images import Images
 from pipeline.datasets.plain import opener
 from pipeline.errors import DataError
@@ -43,8 +42,7 @@ def read_packed(path: Path, image: config.Image, resizable: bool = True) -> Imag
         raise DataError(f"data.path={path}: {found}; expected a packed set, .npz or .npy")
     # NumPy, zipfile and zlib have no common exception for a damaged file; nothing else happens in this call.
     try:
-        with warnings.catch_warnings():  # NumPy's remarks on the headers of old or damaged files
-            warnings.simplefilter("ignore")
+        with quiet():
             arrays = _read_arrays(path)
     except DataError:
         raise
@@ -70,8 +68,8 @@ def read_packed(path: Path, image: config.Image, resizable: bool = True) -> Imag
 def _reason(error: Exception) -> str:
     """Return in our own words why a file cannot be read: NumPy would advise to unpickle it."""
     text = " ".join(str(error).split())
-    if isinstance(error, SyntaxError | tokenize.TokenError | OverflowError):
-        return "the description of an array in it is damaged; copy or pack it again"
+    if damaged(error):
+        return f"{DAMAGED}; copy or pack it again"
     if "pickle" in text.lower() or "object arrays" in text.lower() or "python objects" in text.lower():
         return "it holds Python objects, which are never read; store arrays of numbers and text"
     short = ("mmap length", "EOF", "cut short", "reshape", "truncated", "No data left")

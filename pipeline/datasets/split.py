@@ -160,6 +160,8 @@ def _more(images: Images) -> str:
     """Return how there come to be more pictures, before another remedy; of the digits there are no more."""
     if images.made is DataName.digits:
         return ""
+    if images.made is DataName.packed:
+        return "pack the set again with more pictures or "
     return "give more with data.n= or " if images.made is DataName.synthetic else "add pictures or "
 
 

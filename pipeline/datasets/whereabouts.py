@@ -36,10 +36,7 @@ def resolve(data: config.Data) -> tuple[DataName | None, Path | None]:
         return data.name, None
     if not data.path:
         raise ConfigError(f"data={data.name.value} needs data.path: give {NEEDED[data.name]}")
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", data.path) and not os.path.exists(data.path):
-        raise DataError(
-            f"data.path={data.path} is an address; pictures are read from disk: download them first"
-        )
+    _refuse_address(data.path)
     path = expanded(data.path)
     packed = path.suffix.lower() in PACKED_SUFFIXES and not path.is_dir()
     if data.name is DataName.packed:
@@ -59,6 +56,14 @@ def resolve(data: config.Data) -> tuple[DataName | None, Path | None]:
     if not path.is_file():
         raise DataError(f"data.path={path}: a device or pipe; expected a folder, a packed set or a picture")
     return (DataName.packed, path) if packed else (None, path)
+
+
+def _refuse_address(path: str) -> None:
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path) and not os.path.exists(path):
+        remedy = "download them first"
+        if path.lower().startswith("file://"):
+            remedy = f"give the path alone, data.path={path[7:]}"
+        raise DataError(f"data.path={path} is an address; pictures are read from disk: {remedy}")
 
 
 def labelled_listing(path: Path) -> Listing:

@@ -42,7 +42,7 @@ def batch(extractor: HogExtractor, X: Any) -> np.ndarray:
             or axis not in (1, 2, 3, -1, -2, -3)
         ):
             raise ValueError(f"channel_axis must be 1, 2, 3, -1, -2 or -3, not {axis!r}")
-        images = home.xp.moveaxis(images, axis, -1)
+        images = (home.xp if home.holds(images) else np).moveaxis(images, axis, -1)
     if extractor.check_finite:
         if home.holds(images):
             _check_finite_away(home, images)

@@ -195,9 +195,9 @@ def _systems(work: Work, gathered: list[float]) -> float:
     few = q <= triangle.SQUARE
     buffers = min(float(BUFFER // 4 if few else BUFFER), float(work.fit) * inputs) * 8 * 2
     if work.learner == "componentwise":
-        each = 24.0 * inputs * work.classes  # the sums of some rows
-        several = min(memory.SEGMENTS * each, max(memory.MOMENTS, float(work.fit) * inputs * s / 16))
-        return max(3 * each + several, buffers)
+        most = max(memory.MOMENTS, work.fit * work.inputs * s // 16)
+        several = memory.sums_of_segments(work.inputs, work.classes, most)
+        return max(72.0 * inputs * work.classes + several, buffers)
     # of many columns a triangle, and in float64 its factor
     grams = 8.0 * (max(grams_at_once(work), 3) * q * q if few else triangle.size(q) * (s // 4))
     if work.learner == "full" and work.fit <= q:  # no unique solution: that of least norm, backends/solve.py

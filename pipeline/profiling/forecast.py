@@ -19,7 +19,7 @@ from pipeline.profiling.work import Work
 HOST = ("start", "read", "decode", "split", "evaluate", "save", "between stages")  # whoever does the rest
 BANDWIDTH, ARITHMETIC, INSTRUCTIONS, ONE_CORE = "memory bandwidth", "arithmetic", "instructions", "one core"
 COPIES, LAUNCHES, HERE, CHAIN = "copies", "launches", "as here", "chain of steps"
-# Shares of the peak. 0.9: that a copy on an H200 moves 4.3 of 4.8 TB/s was told us, not measured (docs/gpu.md).
+# Shares of the peak, assumed: 4.3 of 4.8 TB/s for a copy on an H200 (docs/gpu.md).
 OF_BANDWIDTH, OF_PRODUCTS = 0.9, 0.7
 
 

@@ -66,7 +66,7 @@ def load_of(cfg: config.Train, extractor: HogExtractor, total: int, classes: int
     columns = 3 * q * item if q < p or learner == "random_features" else 0
     sums = 8 * q * q * 6
     if learner == "componentwise":
-        sums = 8 * 6 * p * classes + min(memory.SEGMENTS * 24 * p * classes, memory.MOMENTS)
+        sums = 8 * 6 * p * classes + memory.sums_of_segments(p, classes, memory.MOMENTS)
         columns = p * item // 16
     pixels = cfg.chunk * cfg.image.height * cfg.image.width * 12
     image = p * max(item, feature) + columns + 16 * classes * item + 64

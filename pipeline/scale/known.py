@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pipeline import config, datasets
+from pipeline.datasets import whereabouts
 from pipeline.errors import ConfigError
 
 SMALL = 1 << 17  # numbers in a training set up to which the classifier works in float64 whatever is asked
@@ -83,8 +84,8 @@ class Listing:
             stamps = datasets.Stamps.of_digests(self.digests, labels)
             if expected is not None:
                 expected.compare(stamps, f"data={cfg.data.name.value}")
-        packed = cfg.data.name is config.DataName.packed
-        made = cfg.data.name if packed or not cfg.data.path else None
+        kind, _ = whereabouts.resolve(cfg.data)
+        made = kind if kind is config.DataName.packed or not cfg.data.path else None
         images = datasets.Images(stand_in, labels, class_names, self.paths, made=made)
         digests = np.frombuffer(b"".join(self.digests), "V16")
         return Known(images, digests, self.rejected, self.seconds, stamps)

@@ -21,6 +21,17 @@ GROUP = 16  # images that lie together in a file
 MARGIN = 24 << 20  # bytes for what is not counted: the interpreter's own growth, threads, compiled code
 
 
+def sums_of_segments(p: int, classes: int, most: int) -> int:
+    """Return the bytes of the sums of single features, of all parts of the rows, as in backends/cpu/wls_moments.py.
+
+    Where they would be more than `most`, there are fewer parts, in exchange for groups of sets of classes; of a single
+    set, of ten classes at most, there are none.
+    """
+    each = 8 * 3 * p * classes
+    groups = 1 << (-(-classes // 10)).bit_length() - 1
+    return max(min(SEGMENTS * each, most), max(1, SEGMENTS // groups) * each)
+
+
 def resident() -> int:
     """Return the bytes of memory that this process holds now."""
     import psutil
@@ -123,8 +134,7 @@ class Work:
     def grams(self, classes: int) -> int:
         """Return the bytes of Gram matrices of some classes: a total, a block's, and what factorisation copies."""
         if self.componentwise:
-            each = 8 * 3 * self.p * self.fitted
-            return 2 * each + min(SEGMENTS * each, MOMENTS)
+            return 2 * 8 * 3 * self.p * self.fitted + sums_of_segments(self.p, self.fitted, MOMENTS)
         return 8 * (2 * classes * kept(self.q) + 4 * self.q * self.q)
 
     def fixed(self) -> int:

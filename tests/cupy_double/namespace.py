@@ -105,6 +105,8 @@ def _made(function: Callable[..., Any]) -> Callable[..., ndarray]:
 
 def _empty(shape: Any, dtype: Any = np.float64) -> ndarray:
     """Return an array of NaN, or of -1: never lucky zeros."""
+    if not np.dtype(dtype).isnative:
+        raise ValueError(f"Unsupported dtype {np.dtype(dtype)}")  # CuPy forgets the order of bytes
     host = np.empty(shape, dtype=dtype)
     host.reshape(-1).view(np.uint8).fill(0xFF)
     return ndarray(host)

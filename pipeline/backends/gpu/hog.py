@@ -27,6 +27,7 @@ import numpy as np
 
 from pipeline.backends import hog_rules
 from pipeline.backends.gpu import hog_plan, launch, memory, transfer
+from pipeline.backends.host import native
 
 if TYPE_CHECKING:
     from pipeline.backends.hog_layout import HogLayout
@@ -96,9 +97,7 @@ def hog(
         hog_rules.check_out(out, len(pixels), layout, dtype)
         features(pixels, out)
         return out
-    return transfer.map_images(
-        hog_rules.native(np.asarray(pixels)), None, features, layout.n_features, dtype, 0
-    )
+    return transfer.map_images(np.asarray(pixels), None, features, layout.n_features, dtype, 0)
 
 
 def _features(pixels: Any, layout: HogLayout, block_norm: str, transform_sqrt: bool, out: Any) -> None:
@@ -192,7 +191,7 @@ def hog_image(pixels: Any, layout: HogLayout, transform_sqrt: bool) -> Any:
     hog_rules.check(pixels, layout, "L2-Hys", False, "float64")
     hog_rules.check_picture(layout)
     if isinstance(pixels, np.ndarray):
-        pixels = hog_rules.native(pixels)
+        pixels = native(pixels)
     pixels = cp.asarray(pixels)
     _check_roots(pixels, transform_sqrt)
     definitions = hog_plan.specialise(pixels.dtype, layout, "L2-Hys", transform_sqrt, "float64")

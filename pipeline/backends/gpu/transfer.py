@@ -12,6 +12,7 @@ import numpy as np
 from pipeline.backends.gpu import memory
 from pipeline.backends.gpu.clock import mark
 from pipeline.backends.gpu.matrix import HostMatrix, Resident, empty_matrix, fill_rows, now, streamed
+from pipeline.backends.host import native
 from pipeline.spans import beside, count, span
 
 STAGED = 1 << 22  # bytes from which page-locked buffers pay
@@ -32,7 +33,7 @@ def put(array: Any) -> Any:
     """
     if holds(array):
         return array
-    array = np.asarray(array)
+    array = native(np.asarray(array))
     if array.ndim == 2 and array.nbytes >= STAGED and not memory.fits(array.nbytes):
         return streamed(array)
     if array.nbytes < STAGED:
@@ -183,6 +184,9 @@ class Staging:
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        dtype = np.dtype(dtype).newbyteorder(
+            "="
+        )  # a device knows no other; numbers are turned as they are gathered
         self.device = [cp.empty(shape, dtype=dtype) for _ in range(2)]
         self.pinned = [cupyx.empty_pinned(shape, dtype=dtype) for _ in range(2)]
         self.stream = cp.cuda.Stream(non_blocking=True)
