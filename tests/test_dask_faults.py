@@ -521,7 +521,7 @@ def test_what_is_no_scheduler_is_given_up_after_the_wait_and_the_program_ends(ph
         words = ["train", *WORDS, *MADE, "scale=dask", "scale.wait=1", address]
         command = [sys.executable, "-m", "pipeline", *words]
         run = subprocess.run(
-            command, check=False, capture_output=True, text=True, env=environment(), timeout=100
+            command, cwd=photos, check=False, capture_output=True, text=True, env=environment(), timeout=100
         )
         server.shutdown(socket.SHUT_RDWR)
     for connection in heard:
